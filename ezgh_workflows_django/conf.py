@@ -1,0 +1,113 @@
+"""Every setting: its name, type, default and one line. Read live from the one dict `EZGH_WORKFLOWS`.
+
+Values are read as they are used, so `override_settings` works; `checks.py` says what is wrong with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+from django.conf import settings
+from django.core.signals import setting_changed
+
+DICT: Final = "EZGH_WORKFLOWS"
+
+Kind = Literal["text", "optional text", "duration", "count", "bytes", "switch", "names"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of the dict. Durations are a timedelta or seconds, and are read as timedeltas. `least` is the least value allowed."""
+
+    name: str
+    kind: Kind
+    default: Any
+    line: str
+    least: float = 0
+
+
+_SECOND = 1.0
+
+SETTINGS: Final[tuple[Setting, ...]] = (
+    Setting("DEFAULT_APP", "text", "default", "The app that starts, events and workers use when they name none."),
+    Setting("DATABASE", "text", "default", "The alias of the database that holds the workflow tables."),
+    Setting("LEASE_TTL", "duration", timedelta(seconds=30), "How long a started lease lives without a heartbeat.", _SECOND),
+    Setting("RECOVERY_WINDOW", "duration", timedelta(seconds=30), "How long an orphaned lease may come back before it is reclaimed.", _SECOND),
+    Setting("OFFER_TTL", "duration", timedelta(seconds=10), "How long an offered lease waits for `started` or a heartbeat.", _SECOND),
+    Setting("HEARTBEAT", "duration", timedelta(seconds=20), "How often workers are asked to send heartbeats; shorter than LEASE_TTL.", _SECOND),
+    Setting("REQUEST_TIMEOUT", "duration", timedelta(seconds=30), "How long a request may take here; a claim is held at most four fifths of it.", _SECOND),
+    Setting("MAX_CLAIM", "count", 100, "The most leases one claim may ask for.", 1),
+    Setting("MAX_HELD", "count", 2_000, "The most claims one server process holds open.", 1),
+    Setting("MAX_PAYLOAD_BYTES", "bytes", 1024 * 1024, "The largest payload, output, state or event, as JSON text.", 1024),
+    Setting("MAX_LEASE_BYTES", "bytes", 8 * 1024 * 1024, "The largest answer to a claim; larger parts go by reference.", 1024),
+    Setting("MAX_REQUEST_BYTES", "bytes", 16 * 1024 * 1024, "The largest request that is read.", 1024),
+    Setting("KEEP_TRACEBACKS", "switch", False, "Whether the direct transport keeps the last 8 KB of a failure's stack trace."),
+    Setting("MAX_RECLAIMS", "count", 5, "How many workers a step may lose before it fails as poison."),
+    Setting("ANNOUNCEMENT_TTL", "duration", timedelta(minutes=10), "How long a worker that is not heard of still counts as there.", _SECOND),
+    Setting("RETENTION", "duration", timedelta(days=30), "How long a run is kept after its end."),
+    Setting("EVENT_RETENTION", "duration", timedelta(days=30), "How long an event is kept."),
+    Setting("IDEMPOTENCY_TTL", "duration", timedelta(days=7), "How long a run with an idempotency key is kept after its end, at least."),
+    Setting("LISTEN_DSN", "optional text", None, "A direct PostgreSQL connection for LISTEN, where DATABASE goes through a pooler."),
+    Setting("REDACT", "names", ("password", "secret", "token", "api_key", "authorization"), "Keys whose values the console masks."),
+)
+
+BY_NAME: Final[Mapping[str, Setting]] = {setting.name: setting for setting in SETTINGS}
+
+
+class AppSettings:
+    """The settings as attributes: `app_settings.LEASE_TTL`. Raises `AttributeError` for a name that is none."""
+
+    LEASE_TTL: timedelta
+    RECOVERY_WINDOW: timedelta
+    OFFER_TTL: timedelta
+    HEARTBEAT: timedelta
+    REQUEST_TIMEOUT: timedelta
+    ANNOUNCEMENT_TTL: timedelta
+    RETENTION: timedelta
+    EVENT_RETENTION: timedelta
+    IDEMPOTENCY_TTL: timedelta
+    DEFAULT_APP: str
+    DATABASE: str
+    LISTEN_DSN: str | None
+    MAX_CLAIM: int
+    MAX_HELD: int
+    MAX_PAYLOAD_BYTES: int
+    MAX_LEASE_BYTES: int
+    MAX_REQUEST_BYTES: int
+    MAX_RECLAIMS: int
+    KEEP_TRACEBACKS: bool
+    REDACT: tuple[str, ...]
+
+    def __getattr__(self, name: str) -> Any:
+        setting = BY_NAME.get(name)
+        if setting is None:
+            raise AttributeError(f"{DICT} has no setting {name}")
+        given = getattr(settings, DICT, {}).get(name, setting.default)
+        value = read(setting, given)
+        self.__dict__[name] = value  # until a setting changes
+        return value
+
+    def forget(self) -> None:
+        """Read everything again when it is next asked for."""
+        self.__dict__.clear()
+
+
+def read(setting: Setting, given: Any) -> Any:
+    """A value as it is used: seconds become a timedelta, a list of names a tuple."""
+    if setting.kind == "duration" and not isinstance(given, timedelta):
+        return timedelta(seconds=given)
+    return tuple(given) if setting.kind == "names" else given
+
+
+app_settings = AppSettings()
+
+
+def _forget(*, setting: str, **_: Any) -> None:
+    if setting == DICT:
+        app_settings.forget()
+
+
+setting_changed.connect(_forget, dispatch_uid="ezgh_workflows.conf")

@@ -1,0 +1,293 @@
+"""What is wrong with a workflow: every fault at once, each naming workflow, step and fault. Judges; changes nothing, runs nothing.
+
+Each check returns its faults as text. Graph walks are linear and without recursion: definitions also come over the network (case B61).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from ..errors import ExpressionError, InvalidPayload
+from ..protocol import codec
+from ..protocol.states import Delivery
+from . import expressions, inputs, names, signatures
+from .durations import MAX_SPAN_MS, MAX_TIMEOUT_MS, in_words, milliseconds
+from .policies import Concurrency, Cron, RateLimit, Retry, Sleep, Wait
+from .starts import MISSING
+
+if TYPE_CHECKING:
+    from .graph import Step, Workflow
+
+Policy = TypeVar("Policy")
+
+RESERVED_STEPS: Final = frozenset({"on_failure"})
+"""The engine names its own step so."""
+MAX_STEPS: Final = 10_000
+MAX_ATTEMPTS: Final = 1_000_000
+MAX_FACTOR: Final = 1_000.0
+MAX_INPUT_BYTES: Final = 262_144
+MAX_EXPRESSIONS: Final = 1_000
+
+OVERLAPS: Final = ("skip", "queue", "allow", "cancel_running")
+CATCH_UPS: Final = ("last", "all", "none")
+ON_LIMITS: Final = ("queue", "reject", "cancel_oldest")
+ON_TIMEOUTS: Final = ("fail", "continue")
+EXHAUSTED: Final = ("fail", "pause")
+
+
+def workflow_faults(workflow: Workflow) -> list[str]:
+    """Every fault of a workflow, in reading order."""
+    prefix = f"workflow {workflow.name}"
+    wrong = [f"{prefix}: steps are Step objects, not {type(step).__name__}" for step in workflow.steps if not _is_step(step)]
+    if wrong:
+        return wrong
+    known = {step.name for step in workflow.steps if isinstance(step.name, str)}
+    faults = [f"{prefix}: {fault}" for fault in _own_faults(workflow, known)]
+    for step in workflow.steps:
+        faults += [f"{prefix}, step {step.name}: {fault}" for fault in _step_faults(step, known)]
+    return faults + [f"{prefix}: {fault}" for fault in _graph_faults(workflow.steps)]
+
+
+def find_cycle(parents: Mapping[str, Sequence[str]]) -> list[str] | None:
+    """One cycle of the graph, each name followed by one that comes after it, the first one again at the end; or None. Linear in edges."""
+    done: set[str] = set()
+    for root in parents:
+        if root not in done:
+            cycle = _walk(root, parents, done)
+            if cycle:
+                return cycle
+    return None
+
+
+def _walk(root: str, parents: Mapping[str, Sequence[str]], done: set[str]) -> list[str] | None:
+    path, places = [root], {root: 0}
+    pending: list[Iterator[str]] = [iter(parents[root])]
+    while pending:
+        parent = next(pending[-1], None)
+        if parent is None:
+            pending.pop()
+            done.add(path[-1])
+            del places[path.pop()]
+        elif parent in places:
+            return [parent, *reversed(path[places[parent] :])]
+        elif parent in parents and parent not in done:
+            places[parent] = len(path)
+            path.append(parent)
+            pending.append(iter(parents[parent]))
+    return None
+
+
+def _is_step(step: object) -> bool:
+    return hasattr(step, "after") and hasattr(step, "run")
+
+
+def _own_faults(workflow: Workflow, known: Collection[str]) -> Iterator[str]:
+    if not names.matches(names.WORKFLOW_PATTERN, workflow.name):
+        yield f"a workflow's name matches {names.WORKFLOW_PATTERN}"
+    if not names.matches(names.REVISION_PATTERN, workflow.revision):
+        yield f"revision {workflow.revision!r}: a revision is text that matches {names.REVISION_PATTERN}"
+    if len(workflow.steps) > MAX_STEPS:
+        yield f"it has {len(workflow.steps)} steps, at most {MAX_STEPS} are allowed"
+    yield from _duration_faults("timeout", workflow.timeout, MAX_TIMEOUT_MS)
+    yield from _duration_faults("deadline", workflow.deadline, MAX_SPAN_MS)
+    yield from _policy_faults("retry", workflow.retry, Retry, _retry_faults)
+    if workflow.on_failure is not None:
+        yield from (f"on_failure: {fault}" for fault in signatures.faults(workflow.on_failure))
+    for cron in workflow.cron:
+        yield from _policy_faults("cron", cron, Cron, _cron_faults)
+    yield from _policy_faults("concurrency", workflow.concurrency, Concurrency, lambda policy: _concurrency_faults(policy, known))
+    yield from _policy_faults("rate", workflow.rate, RateLimit, _rate_faults)
+
+
+def _policy_faults(what: str, policy: Policy | None, kind: type[Policy], faults_of: Callable[[Policy], Iterable[str]]) -> Iterator[str]:
+    if policy is None:
+        return
+    if not isinstance(policy, kind):
+        yield f"{what}: give a {kind.__name__}, not {type(policy).__name__}"
+        return
+    yield from (f"{what}: {fault}" for fault in faults_of(policy))
+
+
+def _step_faults(step: Step, known: Collection[str]) -> Iterator[str]:
+    if not names.matches(names.STEP_PATTERN, step.name):
+        yield f"a step's name matches {names.STEP_PATTERN}"
+    if step.name in RESERVED_STEPS:
+        yield f"the name {step.name} is reserved"
+    yield from _kind_faults(step)
+    if step.run is not None:
+        yield from (f"run: {fault}" for fault in signatures.faults(step.run))
+    yield from _policy_faults("wait", step.wait, Wait, lambda wait: _wait_faults(wait, known))
+    yield from _policy_faults("sleep", step.sleep, Sleep, lambda sleep: _duration_faults("duration", sleep.duration, MAX_SPAN_MS, zero=True))
+    yield from _policy_faults("retry", step.retry, Retry, _retry_faults)
+    yield from _duration_faults("timeout", step.timeout, MAX_TIMEOUT_MS)
+    yield from _choice_faults("delivery", step.delivery, tuple(Delivery))
+    yield from _input_faults(step.input, known)
+
+
+def _kind_faults(step: Step) -> Iterator[str]:
+    kinds = [name for name in ("run", "wait", "sleep") if getattr(step, name) is not None]
+    if len(kinds) != 1:
+        yield f"it has {' and '.join(kinds) or 'none'} of run, wait and sleep: give exactly one"
+    elif kinds != ["run"]:
+        of_bodies = {"retry": step.retry is not None, "timeout": step.timeout is not None, "delivery": step.delivery != Delivery.AT_LEAST_ONCE}
+        meant = {"timeout": ": a wait has its own, Wait(timeout=…)"} if kinds == ["wait"] else {}
+        for name, given in {**of_bodies, "transactional": step.transactional}.items():
+            if given:
+                yield f"{name} is for run steps, this one is a {kinds[0]}{meant.get(name, '')}"
+
+
+def _graph_faults(steps: Sequence[Step]) -> Iterator[str]:
+    if not steps:
+        yield "it has no steps: give at least one"
+    if not all(isinstance(name, str) for step in steps for name in (step.name, *step.after)):
+        yield "the names of steps are text, in after too"
+        return
+    parents: dict[str, tuple[str, ...]] = {}
+    for step in steps:
+        if step.name in parents:
+            yield f"there are two steps named {step.name}"
+        parents[step.name] = (*parents.get(step.name, ()), *step.after)
+    for name, after in parents.items():
+        yield from (f"step {name}: it comes after {parent!r}, which is no step here" for parent in after if parent not in parents)
+        if len(set(after)) < len(after):
+            yield f"step {name}: it names a step twice in after"
+    cycle = find_cycle(parents)
+    if cycle:
+        yield f"the steps form a cycle: {' -> '.join(cycle)}"
+
+
+def _duration_faults(what: str, duration: Any, maximum_ms: int, *, zero: bool = False) -> Iterator[str]:
+    if duration is None:
+        return
+    try:
+        ms = milliseconds(duration)
+    except ValueError as error:
+        yield f"{what}: {error}"
+        return
+    if ms > maximum_ms or ms < 0 or (ms == 0 and not zero):
+        yield f"{what}: {duration} is out of range, it is {'0 or more' if zero else 'over 0'} and at most {in_words(maximum_ms)}"
+
+
+def _choice_faults(what: str, value: object, choices: Sequence[str]) -> Iterator[str]:
+    if value not in choices:
+        yield f"{what}: {value!r} is none of {', '.join(choices)}"
+
+
+def _number_faults(what: str, value: object, low: float, high: float) -> Iterator[str]:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not low <= value <= high:
+        yield f"{what}: {value!r} is no number from {low:g} to {high:g}"
+
+
+def _count_faults(what: str, value: object, high: int) -> Iterator[str]:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
+        yield f"{what}: {value!r} is no whole number from 1 to {high}"
+
+
+def _retry_faults(retry: Retry) -> Iterator[str]:
+    yield from _count_faults("max_attempts", retry.max_attempts, MAX_ATTEMPTS)
+    yield from _duration_faults("initial", retry.initial, MAX_SPAN_MS)
+    yield from _duration_faults("maximum", retry.maximum, MAX_SPAN_MS)
+    yield from (f"{what}: give a duration" for what in ("initial", "maximum") if getattr(retry, what) is None)
+    yield from _number_faults("factor", retry.factor, 1, MAX_FACTOR)
+    yield from _number_faults("jitter", retry.jitter, 0, 1)
+    classes = [retry.on] if isinstance(retry.on, str) else retry.on
+    if not isinstance(classes, Collection) or not all(names.matches(names.CLASS_PATTERN, class_) for class_ in classes):
+        yield f'on: {retry.on!r} is neither "any" nor failure classes that match {names.CLASS_PATTERN}'
+    yield from _choice_faults("exhausted", retry.exhausted, EXHAUSTED)
+
+
+def _wait_faults(wait: Wait, known: Collection[str]) -> Iterator[str]:
+    fault = names.text_fault(wait.event, names.MAX_EVENT_LENGTH)
+    if fault or not wait.event:
+        yield f"event: the name {fault or 'is empty'}"
+    yield from _key_faults(wait.key, wait.key_expr, known)
+    yield from _duration_faults("timeout", wait.timeout, MAX_SPAN_MS)
+    yield from _duration_faults("lookback", wait.lookback, MAX_SPAN_MS, zero=True)
+    yield from _choice_faults("on_timeout", wait.on_timeout, ON_TIMEOUTS)
+
+
+def _key_faults(key: object, key_expr: object, known: Collection[str]) -> Iterator[str]:
+    if key is not None and key_expr is not None:
+        yield "it has key and key_expr: give one"
+    if isinstance(key, (str, int, UUID)) and not isinstance(key, bool):
+        fault = names.text_fault(str(key), names.MAX_KEY_LENGTH)
+        if fault:
+            yield f"key: it {fault}"
+    elif key is not None and not callable(key):
+        yield f"key: {key!r} is no str, int, UUID or callable of the run"
+    if key_expr is not None:
+        yield from _expression_faults("key_expr", key_expr, known)
+
+
+def _expression_faults(what: str, source: object, known: Collection[str]) -> Iterator[str]:
+    fault = expressions.fault(source, known)
+    if fault:
+        yield f"{what}: {fault}"
+
+
+def _input_faults(template: Any, known: Collection[str]) -> Iterator[str]:
+    if template is None:
+        return
+    try:
+        if codec.loads(codec.dumps(template, limit=MAX_INPUT_BYTES, what="input")) != template:
+            yield "input: the template is not plain JSON: give dicts, lists, texts, numbers, true, false and null"
+        sources = list(inputs.expressions_in(template))
+    except (InvalidPayload, ExpressionError) as error:
+        yield f"input: {error}" if isinstance(error, ExpressionError) else str(error)
+        return
+    if len(sources) > MAX_EXPRESSIONS:
+        yield f"input: it has {len(sources)} expressions, at most {MAX_EXPRESSIONS} are allowed"
+        return
+    for source in sources:
+        yield from _expression_faults("input", source, known)
+
+
+def _cron_faults(cron: Cron) -> Iterator[str]:
+    yield from _schedule_faults(cron.expression)
+    try:
+        ZoneInfo(cron.timezone)
+    except Exception:  # zoneinfo raises ValueError, OSError, KeyError and TypeError for bad names
+        yield f"timezone: {cron.timezone!r} is no known time zone, such as Europe/Madrid"
+    if cron.payload is not MISSING:
+        yield from _payload_faults(cron.payload)
+    if cron.labels is not None:
+        yield from names.label_faults(cron.labels)
+    yield from _choice_faults("overlap", cron.overlap, OVERLAPS)
+    yield from _choice_faults("catch_up", cron.catch_up, CATCH_UPS)
+
+
+def _schedule_faults(expression: object) -> Iterator[str]:
+    if not isinstance(expression, str) or len(expression.split()) != 5:
+        yield f"expression: {expression!r} is no five fields of cron, such as 0 9 * * 1-5"
+        return
+    try:
+        CronSim(expression, datetime(2024, 1, 1))
+    except CronSimError as error:
+        yield f"expression: {expression!r}: {error}"
+
+
+def _payload_faults(payload: Any) -> Iterator[str]:
+    try:
+        codec.dumps(payload, limit=None, what="payload")
+    except InvalidPayload as error:
+        yield str(error)
+
+
+def _concurrency_faults(concurrency: Concurrency, known: Collection[str]) -> Iterator[str]:
+    yield from _count_faults("limit", concurrency.limit, 1_000_000)
+    yield from _key_faults(concurrency.key, concurrency.key_expr, known)
+    yield from _choice_faults("on_limit", concurrency.on_limit, ON_LIMITS)
+
+
+def _rate_faults(rate: RateLimit) -> Iterator[str]:
+    yield from _count_faults("limit", rate.limit, 1_000_000)
+    yield from _duration_faults("per", rate.per, MAX_SPAN_MS)
+    if rate.per is None:
+        yield "per: give a duration"

@@ -1,0 +1,131 @@
+"""The engine as a worker in this process sees it: the protocol's calls, straight on the database.
+
+Given to `worker.transports.direct.DirectTransport`. Claims are held here, on the process's bell; each call looks after
+the connection of the thread it runs in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from django.db import DatabaseError, InterfaceError, close_old_connections, connections, reset_queries
+from django.utils import timezone, translation
+
+from ..protocol.messages import Answer, Beat, Claimed, ClaimRequest, Extension, Lease, Registered, Registration, Report
+from . import leases, maintenance, outcomes, wakeups, workers
+from .sql import portable as sql
+from .transactions import database
+
+
+class DirectEngine:
+    """The protocol's calls on this process's own database connections. Safe to use from several threads."""
+
+    unavailable_errors: tuple[type[BaseException], ...] = (DatabaseError, InterfaceError)
+
+    def __init__(self) -> None:
+        self._interrupted = threading.Event()
+
+    def register(self, registration: Registration) -> Registered:
+        """`engine.workers.register`."""
+        with connection_checked():
+            return workers.register(registration)
+
+    def claim(self, request: ClaimRequest) -> Claimed:
+        """`engine.leases.claim`, held up to `wait_ms` while there is nothing: woken by the bell, looking now and then."""
+        until = time.monotonic() + request.wait_ms / 1000
+        with connection_checked():
+            call = leases.open_claim(request)
+        if request.wait_ms:
+            wakeups.listener.ensure()
+        while True:
+            rings = wakeups.bell.rings(call.session.app.pk)
+            with connection_checked():
+                answer = call.look()
+                due_in = _seconds_to_next(call) if not answer.leases and request.wait_ms else 0.0
+            left = until - time.monotonic()
+            if answer.leases or left <= 0 or self._interrupted.is_set():
+                return answer
+            wakeups.pause(call.session.app.pk, rings, min(left, due_in), self._interrupted)
+
+    def started(self, lease_ids: Sequence[str]) -> list[Extension]:
+        """`engine.leases.started`."""
+        with connection_checked():
+            return leases.started(lease_ids)
+
+    def heartbeat(self, beats: Sequence[Beat]) -> list[Extension]:
+        """`engine.leases.heartbeat`."""
+        with connection_checked():
+            return leases.heartbeat(beats)
+
+    def report(self, reports: Sequence[Report]) -> list[Answer]:
+        """`engine.outcomes.report`."""
+        with connection_checked():
+            return outcomes.report(reports)
+
+    def leave(self, worker_id: str) -> None:
+        """`engine.workers.leave`."""
+        with connection_checked():
+            workers.leave(worker_id)
+
+    def tend(self) -> None:
+        """Give maintenance a turn."""
+        with connection_checked():
+            maintenance.tick()
+
+    def interrupt(self) -> None:
+        """End the claim that is being held, and every later one at once."""
+        self._interrupted.set()
+        wakeups.bell.ring_all()
+
+    @contextlib.contextmanager
+    def body_scope(self, lease: Lease) -> Iterator[None]:
+        """Around a body, in its own thread: connections checked before and after, language and time zone as they were."""
+        del lease
+        with connection_checked(), translation.override(None), timezone.override(None):
+            yield
+
+    def close(self) -> None:
+        """Let go of the listening thread and of this thread's connections."""
+        wakeups.listener.close()
+        connections.close_all()
+
+
+def _seconds_to_next(call: leases.Claim) -> float:
+    """How long until a step that is known becomes available; not asked where the next look comes sooner anyway."""
+    if wakeups.listener.patience <= wakeups.LOOK_EVERY:
+        return wakeups.LOOK_EVERY
+    found = sql.next_available(call.serving) if call.serving else None
+    if found is None:
+        return wakeups.listener.patience
+    available_at, now = found
+    return max(0.0, (available_at - now).total_seconds())
+
+
+@contextlib.contextmanager
+def connection_checked() -> Iterator[None]:
+    """Close connections that are stale or broken before and after a unit of work, and forget logged queries.
+
+    Does nothing to a connection that is inside a transaction of somebody else's (a test's).
+    """
+    _close_stale()
+    try:
+        yield
+    finally:
+        _close_stale()
+
+
+def _close_stale() -> None:
+    if not connections[database()].in_atomic_block:
+        reset_queries()
+        close_old_connections()
+
+
+def heartbeat_engine() -> DirectEngine:
+    """For the heartbeat process: set Django up there, and give the engine of that process."""
+    import django
+
+    django.setup()
+    return DirectEngine()

@@ -1,0 +1,45 @@
+"""What every maintenance duty does alike: rows that are due, each in a transaction of its own, one bad row stopping itself only."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+
+from .locking import Held, hold_free
+from .transactions import verb
+
+logger = logging.getLogger("ezgh_workflows.maintenance")
+
+POSTPONE = timedelta(minutes=5)
+"""How long a row that could not be dealt with is left alone."""
+
+
+def each(rows: Iterable[tuple[object, uuid.UUID]], act: Callable[[Held, object], None], postpone: Callable[[object], None]) -> int:
+    """Deal with due rows, each given as its key and its run; returns how many were looked at.
+
+    A run that somebody holds is passed over: the next tick comes to it. A row that fails is logged and postponed.
+    """
+    count = 0
+    for key, run_id in rows:
+        count += 1
+        try:
+            _one(run_id, key, act)
+        except Exception:  # one bad row must never stop the queue (spec: engine.md "Time")
+            logger.exception("maintenance could not deal with %s of run %s; left alone for %s", key, run_id, POSTPONE)
+            postpone(key)
+    return count
+
+
+@verb
+def _one(run_id: uuid.UUID, key: object, act: Callable[[Held, object], None]) -> None:
+    held, work = hold_free([run_id])
+    if work is not None:
+        act(held[run_id], key)
+        work.finish()
+
+
+def later(now: datetime) -> datetime:
+    """When a postponed row is looked at again."""
+    return now + POSTPONE

@@ -1,0 +1,196 @@
+"""`RunHandle`: what callers hold of a run. An id, the verbs, the questions, each with its async twin; every question looks again."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import connections
+
+from ..errors import ResultTimeout, RunCancelled, RunFailed, RunTimedOut, UnknownRun
+from ..models import JournalEntry, Run, Step
+from ..protocol.messages import Failure
+from ..protocol.states import RunStatus
+from . import episodes, events, payloads, reading, runs
+from .transactions import database
+
+LOOK_EVERY = 0.2
+"""Seconds between two looks of `result` while the run is not over."""
+
+_ENDED = {RunStatus.FAILED: RunFailed, RunStatus.CANCELLED: RunCancelled, RunStatus.TIMED_OUT: RunTimedOut}
+
+
+class RunHandle:
+    """One run: `id`, its verbs and its questions. Made by `start` and `get_run`; costs nothing until it is asked."""
+
+    def __init__(self, run_id: uuid.UUID | str) -> None:
+        self.id = str(run_id)
+
+    def __repr__(self) -> str:
+        return f"<RunHandle {self.id}>"
+
+    def __str__(self) -> str:
+        return self.id
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunHandle) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @property
+    def run(self) -> Run:
+        """The run's row as it is now. Raises `UnknownRun`."""
+        run = Run.objects.using(database()).filter(pk=self.id).first()
+        if run is None:
+            raise UnknownRun(f"there is no run {self.id}")
+        return run
+
+    @property
+    def status(self) -> RunStatus:
+        """The stored state (spec: engine.md "States")."""
+        return RunStatus(self.run.status)
+
+    @property
+    def phase(self) -> str:
+        """How it ended, else the first that holds of paused, failing, running, retrying, queued, waiting, sleeping."""
+        return reading.phase(self.run)
+
+    @property
+    def waiting_for(self) -> Sequence[reading.WaitingFor]:
+        """What its open waits wait for."""
+        return reading.waiting_for(self.run)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why it failed or needs attention: class, message, type, step, attempt, attempts, `timed_out`."""
+        return reading.failure(self.run)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels it was started with."""
+        return dict(payloads.from_text(self.run.labels))
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The run's state: what completions patched."""
+        return dict(payloads.from_text(self.run.state))
+
+    @property
+    def payload(self) -> Any:
+        """What it was started with; None where nothing was given."""
+        return payloads.from_text(self.run.payload)
+
+    @property
+    def steps(self) -> list[Step]:
+        """The rows of its steps, in the order of the definition."""
+        return reading.steps(self.run)
+
+    @property
+    def journal(self) -> list[JournalEntry]:
+        """What happened to it, in order."""
+        return list(JournalEntry.objects.using(database()).filter(run=self.id).order_by("seq"))
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The run's output, waiting for its end at most `timeout` seconds (None: for ever).
+
+        Raises `RunFailed`, `RunCancelled`, `RunTimedOut`; `ResultTimeout` where it is not over in time, and at once inside a
+        transaction: nobody sees the run before it commits, so waiting there would never end.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            run = self.run
+            if run.is_terminal:
+                return _result(run)
+            if connections[database()].in_atomic_block:
+                raise ResultTimeout(f"run {self.id} is {run.status}, and this transaction would wait for itself: ask for the result after the commit")
+            if until is not None and time.monotonic() >= until:
+                raise ResultTimeout(f"run {self.id} is still {run.status} after {timeout} s")
+            time.sleep(LOOK_EVERY if until is None else max(0.0, min(LOOK_EVERY, until - time.monotonic())))
+
+    def signal(self, name: str, payload: Any = None) -> str:
+        """Send it an event of its own: `delivered` or `buffered`. Raises `RunTerminal`."""
+        return events.signal(self.id, name, payload)
+
+    def cancel(self, reason: str = "", *, actor: runs.Actor = runs.trail.SYSTEM) -> RunStatus:
+        """End it; returns the status it is left in. Raises `RunTerminal` where it had ended otherwise."""
+        return runs.cancel(self.id, reason, actor)
+
+    def retry(self, from_step: str | None = None, *, actor: runs.Actor = runs.trail.SYSTEM) -> None:
+        """Begin again from its failed steps, or from one by name. Raises `VerbRefused` while it is at work."""
+        episodes.retry(self.id, from_step, actor)
+
+    def pause(self, reason: str = "", *, actor: runs.Actor = runs.trail.SYSTEM) -> None:
+        """Offer nothing of it until `resume`. Raises `RunTerminal`."""
+        runs.pause(self.id, reason, actor)
+
+    def resume(self, *, actor: runs.Actor = runs.trail.SYSTEM) -> None:
+        """Undo `pause`; a run that needs attention is retried from its failed steps."""
+        episodes.resume(self.id, actor)
+
+    def resolve(self, step: str, output: Any, reason: str, *, actor: runs.Actor = runs.trail.SYSTEM) -> None:
+        """End a failed or waiting step by hand with this output. Raises `VerbRefused`, `UnknownStep`."""
+        episodes.resolve(self.id, step, output, reason, actor)
+
+    async def arun(self) -> Run:
+        """As `run`."""
+        return await sync_to_async(lambda: self.run)()
+
+    async def astatus(self) -> RunStatus:
+        """As `status`."""
+        return await sync_to_async(lambda: self.status)()
+
+    async def aphase(self) -> str:
+        """As `phase`."""
+        return await sync_to_async(lambda: self.phase)()
+
+    async def awaiting_for(self) -> Sequence[reading.WaitingFor]:
+        """As `waiting_for`."""
+        return await sync_to_async(lambda: self.waiting_for)()
+
+    async def afailure(self) -> Failure | None:
+        """As `failure`."""
+        return await sync_to_async(lambda: self.failure)()
+
+    async def astate(self) -> dict[str, Any]:
+        """As `state`."""
+        return await sync_to_async(lambda: self.state)()
+
+    async def aresult(self, timeout: float | None = None) -> Any:
+        """As `result`; the event loop goes on meanwhile."""
+        return await sync_to_async(self.result, thread_sensitive=False)(timeout)
+
+    async def asignal(self, name: str, payload: Any = None) -> str:
+        """As `signal`."""
+        return await sync_to_async(self.signal)(name, payload)
+
+    async def acancel(self, reason: str = "") -> RunStatus:
+        """As `cancel`."""
+        return await sync_to_async(self.cancel)(reason)
+
+    async def aretry(self, from_step: str | None = None) -> None:
+        """As `retry`."""
+        await sync_to_async(self.retry)(from_step)
+
+    async def apause(self, reason: str = "") -> None:
+        """As `pause`."""
+        await sync_to_async(self.pause)(reason)
+
+    async def aresume(self) -> None:
+        """As `resume`."""
+        await sync_to_async(self.resume)()
+
+    async def aresolve(self, step: str, output: Any, reason: str) -> None:
+        """As `resolve`."""
+        await sync_to_async(self.resolve)(step, output, reason)
+
+
+def _result(run: Run) -> Any:
+    if run.status == RunStatus.SUCCEEDED:
+        return reading.output(run)
+    failure = reading.failure(run)
+    why = failure.message if failure else run.reason
+    raise _ENDED[RunStatus(run.status)](f"run {run.pk} of {run.workflow} {run.status}{': ' + why if why else ''}", str(run.pk), failure and failure.to_json())

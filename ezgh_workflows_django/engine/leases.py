@@ -1,0 +1,293 @@
+"""Leases: claim, started, heartbeat. One attempt of a step, in one worker's hands, for a bounded time.
+
+A claim locks only steps, skipping those that somebody holds, and journals nothing: the lease is its record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import F
+from django.db.models.functions import Coalesce, Least
+
+from ..conf import app_settings
+from ..definitions.plan import PlanStep
+from ..errors import InvalidArgument, RunTerminal, UnknownRun
+from ..models import Lease, Run, Step
+from ..protocol import messages
+from ..protocol.messages import Beat, Claimed, ClaimRequest, Extension, Failure, Refused
+from ..protocol.states import LeaseStatus, StepKind, StepStatus
+from . import catalog, groups, ids, payloads, refusals, workers
+from .clock import Now
+from .locking import Held
+from .progress import ON_FAILURE
+from .sql import portable as sql
+from .transactions import database, verb
+from .workers import Session
+
+WINDOW = 4
+"""How many candidates a look brings for each lease asked for: enough to step over what others hold."""
+
+TIMEOUT_GRACE = timedelta(seconds=10)
+"""How long after a step's timeout its worker may still report it before the engine does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim that has been checked and may look several times while it is held."""
+
+    session: Session
+    claim_id: str
+    maximum: int
+    serving: Mapping[int, frozenset[str] | None]
+    run_id: uuid.UUID | None
+
+    def look(self) -> Claimed:
+        """Take what there is now; empty, it is one statement over all partitions and no transaction."""
+        if self.session.repeated:
+            return _described(_live_of_claim(self.session, self.claim_id), self.session.now)
+        if not self.serving:
+            return Claimed()
+        candidates = sql.look(self.serving, self.session.banned, self.run_id, self.maximum * WINDOW)
+        if not candidates:
+            return Claimed()
+        return _described(*_take(self.session, candidates, self.claim_id, self.maximum))
+
+
+def open_claim(request: ClaimRequest) -> Claim:
+    """Check a claim and find what it is for. Raises `UnknownWorker`, `UnknownDefinition`, `InvalidArgument`, `RunTerminal`."""
+    _check(request)
+    session = workers.session(request.worker_id, request.claim_id)
+    return Claim(session, request.claim_id, request.max, workers.serving(session.app, request.serves), _live_run(request.run))
+
+
+def claim(request: ClaimRequest) -> Claimed:
+    """Offer up to `max` claimable steps, each to this worker alone. Never waits: `wait_ms` is its caller's.
+
+    A repeated `claim_id` gives the leases of that claim which are still live; `run` limits it to one run. Raises as `open_claim`.
+    """
+    return open_claim(request).look()
+
+
+def started(lease_ids: Sequence[str]) -> list[Extension]:
+    """Bodies are about to run; one answer each, in order. Idempotent. Locks each lease's run."""
+    answers = groups.each(dict.fromkeys(lease_ids), _start, _refuse)
+    return [answers[lease_id] for lease_id in lease_ids]
+
+
+def heartbeat(beats: Sequence[Beat]) -> list[Extension]:
+    """Extend these leases; one answer each, in order. Locks no run but those of leases that are refused or come back."""
+    alive = _extend([beat.lease_id for beat in beats])
+    _store_progress([beat for beat in beats if beat.lease_id in alive and beat.progress is not None])
+    others = {beat.lease_id: None for beat in beats if beat.lease_id not in alive}
+    answers = {**alive, **(groups.each(others, _revive, _refuse) if others else {})}
+    return [answers[beat.lease_id] for beat in beats]
+
+
+@verb
+def _take(session: Session, candidates: Sequence[sql.Candidate], claim_id: str, maximum: int) -> tuple[list[Lease], datetime]:
+    """Lock and lease candidates, beginning at a partition of chance, so that claimers do not meet."""
+    first = secrets.randbelow(session.app.partitions)
+    order = sorted(range(len(candidates)), key=lambda i: ((candidates[i].partition - first) % session.app.partitions, i))
+    versions = {candidate.step_id: candidate.version for candidate in candidates}
+    steps: list[Step] = []
+    while order and len(steps) < maximum:
+        batch, order = order[: maximum - len(steps)], order[maximum - len(steps) :]
+        steps += sql.lock_claimable([candidates[i].step_id for i in batch])
+    if not steps:
+        return [], session.now
+    sql.lease_steps([step.pk for step in steps])
+    now = max(step.now for step in steps)
+    leases = [_offer(session, step, catalog.plan(versions[step.pk], step.definition_id).step(step.name), claim_id, now) for step in steps]
+    Lease.objects.using(database()).bulk_create(leases)
+    return leases, now
+
+
+def _offer(session: Session, step: Step, planned: PlanStep, claim_id: str, now: datetime) -> Lease:
+    expires_at = now + app_settings.OFFER_TTL
+    return Lease(
+        id=ids.lease_id(),
+        run_id=step.run_id,
+        step=step,
+        worker_id=session.worker_id,
+        worker_name=session.name,
+        claim_id=claim_id,
+        token=step.token + 1,
+        attempt=step.attempts + 1,
+        status=LeaseStatus.OFFERED,
+        delivery=planned.delivery,
+        live_step=step.pk,
+        timeout_ms=session.app.invocation_ms if planned.timeout_ms is None else planned.timeout_ms,
+        has_timeout=planned.timeout_ms is not None,
+        offered_at=now,
+        expires_at=expires_at,
+        due_at=expires_at,
+    )
+
+
+def _start(held: Held, lease: Lease, _: None) -> Extension:
+    refused = refusals.of_lease(lease)
+    if refused is not None:
+        refusals.note(held, lease, refused, "started")
+        refusals.acknowledge(held, lease)
+        return _refuse(str(lease.pk), refused)
+    if lease.status != LeaseStatus.OFFERED:
+        return _revive(held, lease, None)
+    expires_at = held.now + app_settings.LEASE_TTL
+    timeout_at = held.now + timedelta(milliseconds=lease.timeout_ms) + TIMEOUT_GRACE
+    due_at = min(expires_at, timeout_at)
+    held.work.move(lease, status=LeaseStatus.STARTED, started_at=held.now, expires_at=expires_at, timeout_at=timeout_at, due_at=due_at)
+    held.work.move(lease.step, attempts=lease.attempt, started_at=held.now)
+    held.work.record(held.run, "step.started", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name, token=lease.token)
+    return _extension(lease, held.now)
+
+
+def _revive(held: Held, lease: Lease, _: None) -> Extension:
+    """A heartbeat of a lease that is orphaned, which lives on, or that is over, which is refused."""
+    refused = refusals.of_lease(lease)
+    if refused is not None:
+        refusals.note(held, lease, refused, "heartbeat")
+        return _refuse(str(lease.pk), refused)
+    expires_at = held.now + app_settings.LEASE_TTL
+    due_at = expires_at if lease.timeout_at is None else min(expires_at, lease.timeout_at)
+    if lease.status == LeaseStatus.ORPHANED:
+        held.work.move(lease, status=LeaseStatus.STARTED, orphaned_at=None)
+        held.work.record(held.run, "lease.recovered", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name)
+    held.work.move(lease, expires_at=expires_at, due_at=due_at)
+    return _extension(lease, held.now)
+
+
+@verb
+def _extend(lease_ids: Sequence[str]) -> dict[str, Extension]:
+    """Extend those leases that are offered or started, in one guarded write; the others are not in the answer."""
+    known = [lease_id for lease_id in lease_ids if groups.is_uuid(lease_id)]
+    live = Lease.objects.using(database()).filter(pk__in=known, status__in=[LeaseStatus.OFFERED, LeaseStatus.STARTED])
+    rows = {str(pk): now for pk, now in live.annotate(now=Now()).values_list("pk", "now")}
+    if not rows:
+        return {}
+    now = max(rows.values())
+    expires_at = now + app_settings.LEASE_TTL
+    landed = live.update(expires_at=expires_at, due_at=Least(Coalesce(F("timeout_at"), expires_at), expires_at))
+    if landed != len(rows):  # one ended meanwhile: look again, lease by lease
+        rows = dict.fromkeys((str(pk) for pk in live.filter(expires_at=expires_at).values_list("pk", flat=True)), now)
+    in_ms = _milliseconds(app_settings.LEASE_TTL)
+    return {lease_id: Extension(lease_id=lease_id, expires_at=expires_at, expires_in_ms=in_ms) for lease_id in rows}
+
+
+def _store_progress(beats: Sequence[Beat]) -> None:
+    for beat in beats:
+        text = payloads.to_text(beat.progress, "progress")
+        Lease.objects.using(database()).filter(pk=beat.lease_id, live_step__isnull=False).update(progress=text)
+
+
+def _described(leases: Sequence[Lease], now: datetime) -> Claimed:
+    """The leases as messages: what their bodies need, read once for all of them."""
+    if not leases:
+        return Claimed()
+    runs = Run.objects.using(database()).in_bulk({lease.run_id for lease in leases})
+    wanted = {lease.run_id: catalog.plan_of(runs[lease.run_id]) for lease in leases}
+    outputs = _ancestor_outputs([(lease, wanted[lease.run_id].ancestors(lease.step.name)) for lease in leases])
+    return Claimed(leases=tuple(_message(lease, runs[lease.run_id], outputs[lease.pk], now) for lease in leases))
+
+
+def _ancestor_outputs(wanted: Sequence[tuple[Lease, tuple[str, ...]]]) -> dict[uuid.UUID, dict[str, str | None]]:
+    """The JSON texts of the outputs of each lease's ancestors that succeeded, by name; no statement where none has any."""
+    found: dict[uuid.UUID, dict[str, str | None]] = {}
+    runs = {lease.run_id for lease, names in wanted if names}
+    if runs:
+        rows = Step.objects.using(database()).filter(run__in=runs, status=StepStatus.SUCCEEDED).values_list("run_id", "name", "output")
+        for run_id, name, output in rows:
+            found.setdefault(run_id, {})[name] = output
+    return {lease.pk: {name: found[lease.run_id][name] for name in names if name in found.get(lease.run_id, {})} for lease, names in wanted}
+
+
+def _message(lease: Lease, run: Run, outputs: Mapping[str, str | None], now: datetime) -> messages.Lease:
+    step = lease.step
+    plan = catalog.plan_of(run)
+    planned = plan.step(step.name)
+    text = _input_text(step, planned, run, outputs)
+    return messages.Lease(
+        id=str(lease.pk),
+        token=lease.token,
+        run_id=str(run.pk),
+        workflow=run.workflow,
+        version=run.version,
+        revision=plan.revision,
+        step=step.name,
+        attempt=lease.attempt,
+        expires_at=lease.expires_at,
+        expires_in_ms=max(0, _milliseconds(lease.expires_at - now)),
+        input=payloads.from_text(text),
+        has_input=text is not None,
+        steps={name: payloads.from_text(output) for name, output in outputs.items()},
+        state=payloads.from_text(run.state),
+        labels=payloads.from_text(run.labels),
+        correlation_id=run.correlation_id,
+        idempotency_key=f"{run.pk}:{step.name}",
+        delivery=lease.delivery,
+        trace_id=run.trace_id,
+        span_id=_span_id(run, step),
+        timeout_ms=lease.timeout_ms,
+        deadline=None if step.kind == StepKind.ON_FAILURE else run.deadline_at,
+        failure=_failure(run) if step.kind == StepKind.ON_FAILURE else None,
+        last=step.failures + 1 >= planned.retry.max_attempts,
+        retries=planned.retry.max_attempts > 1,
+    )
+
+
+def _input_text(step: Step, planned: PlanStep, run: Run, outputs: Mapping[str, str | None]) -> str | None:
+    """As `inputs.input_text`, from what has been read already."""
+    if step.input is not None or step.name == ON_FAILURE:
+        return step.input
+    return outputs.get(planned.after[0]) if planned.after else run.payload
+
+
+def _failure(run: Run) -> Failure | None:
+    stored: Any = payloads.from_text(run.failure)
+    return None if stored is None else Failure.from_json(stored)
+
+
+def _span_id(run: Run, step: Step) -> str:
+    """The step's span: the same for every attempt, known without being stored."""
+    return hashlib.blake2b(f"{run.pk}:{step.name}".encode(), digest_size=8).hexdigest()
+
+
+def _live_of_claim(session: Session, claim_id: str) -> list[Lease]:
+    leases = Lease.objects.using(database()).filter(worker=session.worker_id, claim_id=claim_id, live_step__isnull=False)
+    return list(leases.select_related("step"))
+
+
+def _live_run(run: str | None) -> uuid.UUID | None:
+    if run is None:
+        return None
+    found = Run.objects.using(database()).only("id", "status").filter(pk=run).first() if groups.is_uuid(run) else None
+    if found is None:
+        raise UnknownRun(f"there is no run {run[:64]}")
+    if found.is_terminal:
+        raise RunTerminal(f"run {run} is {found.status}: there is nothing left to claim")
+    return found.pk
+
+
+def _check(request: ClaimRequest) -> None:
+    if not 1 <= request.max <= app_settings.MAX_CLAIM:
+        raise InvalidArgument("max", f"1 to {app_settings.MAX_CLAIM} (MAX_CLAIM), not {request.max}")
+    if not request.claim_id or len(request.claim_id) > 64:
+        raise InvalidArgument("claim_id", "1 to 64 characters, chosen by the client")
+
+
+def _extension(lease: Lease, now: datetime) -> Extension:
+    return Extension(lease_id=str(lease.pk), expires_at=lease.expires_at, expires_in_ms=_milliseconds(lease.expires_at - now))
+
+
+def _refuse(lease_id: str, refused: Refused) -> Extension:
+    return Extension(lease_id=lease_id, refused=refused)
+
+
+def _milliseconds(duration: timedelta) -> int:
+    return duration // timedelta(milliseconds=1)

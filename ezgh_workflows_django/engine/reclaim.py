@@ -1,0 +1,105 @@
+"""The duty of leases: offers nobody took up, workers gone silent, timeouts nobody reported, bodies cut short and never heard of again.
+
+Every write is guarded by the lease as it stands under its run's lock and its own: a heartbeat or an outcome that came first wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+from django.db import connections
+
+from ..conf import app_settings
+from ..definitions.durations import in_words
+from ..models import Lease
+from ..protocol.messages import Failure
+from ..protocol.states import Delivery, FailureClass, LeaseStatus
+from . import announce, duty, outcomes, progress
+from .locking import Held
+from .refusals import BY_ENGINE
+from .transactions import database
+
+
+def run_once(now: datetime, limit: int) -> int:
+    """Deal with up to `limit` leases whose moment has come, the earliest first; returns how many were looked at."""
+    due = Lease.objects.using(database()).filter(due_at__lte=now).order_by("due_at").values_list("pk", "run_id")[:limit]
+    return duty.each(list(due), _act, lambda pk: _postpone(pk, now))
+
+
+def _act(held: Held, lease_id: object) -> None:
+    lease = _locked(lease_id)
+    if lease is None or lease.due_at is None or lease.due_at > held.now:
+        return
+    held.adopt_new([lease.step])
+    lease.step = held.steps([lease.step.name])[0]
+    _ACTS.get(LeaseStatus(lease.status), progress.acknowledge)(held, lease)
+
+
+def _locked(lease_id: object) -> Lease | None:
+    """The lease under its own lock, so that no heartbeat lands between this look and the write."""
+    leases = Lease.objects.using(database()).filter(pk=lease_id)
+    features = connections[database()].features
+    if features.has_select_for_update:
+        list(leases.select_for_update(no_key=features.has_select_for_no_key_update).values_list("pk"))
+    return leases.select_related("step").first()
+
+
+def _requeue_offer(held: Held, lease: Lease) -> None:
+    """Nobody took the offer up: a lost delivery costs seconds, and no budget."""
+    if lease.delivery == Delivery.AT_MOST_ONCE and lease.may_have_run:
+        return _reclaim(held, lease)
+    progress.end_lease(held, lease, LeaseStatus.RECLAIMED, BY_ENGINE, cut=False)
+    held.work.record(held.run, "lease.offer_expired", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name)
+    progress.make_ready(held, lease.step, held.now)
+    return None
+
+
+def _overdue(held: Held, lease: Lease) -> None:
+    """A started lease is past its timeout or without heartbeats: whichever came first."""
+    if lease.timeout_at is not None and lease.timeout_at <= min(lease.expires_at, held.now):
+        return _time_out(held, lease)
+    held.work.move(lease, status=LeaseStatus.ORPHANED, orphaned_at=held.now, due_at=held.now + app_settings.RECOVERY_WINDOW)
+    late_ms = (held.now - lease.expires_at).total_seconds() * 1000
+    held.work.record(held.run, "lease.orphaned", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name, late_ms=round(late_ms))
+    return None
+
+
+def _time_out(held: Held, lease: Lease) -> None:
+    progress.end_lease(held, lease, LeaseStatus.TIMED_OUT, BY_ENGINE, cut=True)
+    message = f"attempt {lease.attempt} timed out after {in_words(lease.timeout_ms)}; its worker {lease.worker_name} did not report it"
+    failure = Failure(class_=FailureClass.TIMEOUT, message=message)
+    held.work.record(held.run, "lease.timed_out", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name)
+    if lease.delivery == Delivery.AT_MOST_ONCE:  # its body may still run
+        progress.fail(held, lease.step, failure)
+    else:
+        outcomes.retry_or_fail(held, lease.step, failure, by=lease)
+
+
+def _reclaim(held: Held, lease: Lease) -> None:
+    """The recovery window is over: the old holder is fenced, the step goes by its delivery."""
+    progress.end_lease(held, lease, LeaseStatus.RECLAIMED, BY_ENGINE, cut=False)
+    held.work.record(held.run, "lease.reclaimed", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name, token=lease.token)
+    held.work.after(lambda: announce.lease_reclaimed(held.run, lease.step.name, lease))
+    reclaims = lease.step.reclaims + 1
+    held.work.move(lease.step, reclaims=reclaims)
+    if lease.delivery == Delivery.AT_MOST_ONCE:
+        lost = f"attempt {lease.attempt} was lost with worker {lease.worker_name}, and an at_most_once step is not run again"
+        return progress.fail(held, lease.step, Failure(class_=FailureClass.ORPHANED, message=lost))
+    if reclaims > app_settings.MAX_RECLAIMS:
+        poison = f"{reclaims} workers were lost while they ran it (MAX_RECLAIMS is {app_settings.MAX_RECLAIMS}); the last was {lease.worker_name}"
+        return progress.fail(held, lease.step, Failure(class_=FailureClass.POISON, message=poison))
+    return progress.make_ready(held, lease.step, held.now, started_at=None)
+
+
+def _postpone(lease_id: object, now: datetime) -> None:
+    Lease.objects.using(database()).filter(pk=lease_id).update(due_at=duty.later(now))
+
+
+_ACTS: Final[dict[LeaseStatus, Callable[[Held, Lease], None]]] = {
+    LeaseStatus.OFFERED: _requeue_offer,
+    LeaseStatus.STARTED: _overdue,
+    LeaseStatus.ORPHANED: _reclaim,
+}
+"""By the status a due lease has; every other one is over, and its body was cut short."""

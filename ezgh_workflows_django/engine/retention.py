@@ -1,0 +1,47 @@
+"""The duty of retention: what ended long ago goes, in batches, each run under its lock. Never a live run, never one just retried."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from ..conf import app_settings
+from ..models import Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel, Step, Wait
+from . import duty
+from .locking import Held
+from .transactions import database
+
+_HANGING_ON_RUNS = (JournalEntry, Lease, Checkpoint, Wait, Receipt, RunLabel, Step, Event)
+
+
+def run_once(now: datetime, limit: int) -> int:
+    """Delete up to `limit` runs past `RETENTION` and as many events past `EVENT_RETENTION`; returns how many were looked at."""
+    return prune(now, limit, app_settings.RETENTION) + _prune_events(now, limit)
+
+
+def prune(now: datetime, limit: int, keep: timedelta) -> int:
+    """Delete up to `limit` runs that ended more than `keep` before `now`, the oldest first; one with a key stays `IDEMPOTENCY_TTL`."""
+    old = Q(ended_at__lte=now - keep) & (Q(idempotency_key=None) | Q(ended_at__lte=now - app_settings.IDEMPOTENCY_TTL))
+    due = Run.objects.using(database()).filter(old).order_by("ended_at").values_list("pk", flat=True)[:limit]
+    return duty.each([(pk, pk) for pk in due], _delete, lambda _: None)
+
+
+def _delete(held: Held, _: object) -> None:
+    """Look again under the lock: a retry may have opened the run a moment ago."""
+    if not held.run.is_terminal or held.run.ended_at is None:
+        return
+    run_id: uuid.UUID = held.run.pk
+    for model in _HANGING_ON_RUNS:
+        model._default_manager.using(database()).filter(run=run_id)._raw_delete(database())
+    Run.objects.using(database()).filter(pk=run_id)._raw_delete(database())
+
+
+def _prune_events(now: datetime, limit: int) -> int:
+    """Events nobody can take any more; a signal goes with its run."""
+    old = Event.objects.using(database()).filter(run=None, due_at=None, created_at__lte=now - app_settings.EVENT_RETENTION)
+    keys = list(old.order_by("created_at").values_list("pk", flat=True)[:limit])
+    Receipt.objects.using(database()).filter(event__in=keys).delete()
+    Event.objects.using(database()).filter(pk__in=keys).delete()
+    return len(keys)

@@ -1,0 +1,120 @@
+"""The verbs an operator or a caller has for a run: cancel, pause, resume; and the duty of deadlines."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+
+from ..errors import RunTerminal
+from ..models import App, Run
+from ..protocol.messages import Failure
+from ..protocol.states import TERMINAL_RUN, FailureClass, RunStatus
+from . import duty, progress, trail
+from .locking import Held, hold
+from .transactions import database, verb
+
+Actor = tuple[str, str]
+"""Who did it, for the trail: a kind (`user`, `key`, `system`) and a name."""
+
+
+@verb
+def cancel(run_id: uuid.UUID | str, reason: str = "", actor: Actor = trail.SYSTEM) -> RunStatus:
+    """End a run; returns the status it is left in, which for a run that was failing is how it was to end anyway.
+
+    Locks the run. Cancelling a cancelled run changes nothing. Raises `UnknownRun`, and `RunTerminal` where it is over otherwise:
+    the answer always agrees with the final state.
+    """
+    held = hold(run_id)
+    if held.run.status == RunStatus.CANCELLED:
+        return RunStatus.CANCELLED
+    if held.run.is_terminal:
+        raise RunTerminal(f"run {run_id} is {held.run.status}: it is too late to cancel it")
+    held.work.record(held.run, "run.cancel_requested", reason=reason[:500], by=actor[1])
+    progress.cancel(held, reason)
+    tell_trail(held, "CancelRun", actor, reason=reason[:500])
+    held.work.finish()
+    return RunStatus(held.run.status)
+
+
+@verb
+def pause(run_id: uuid.UUID | str, reason: str = "", actor: Actor = trail.SYSTEM) -> None:
+    """Let a run offer nothing: bodies at work finish, what they make ready waits, the deadline goes on.
+
+    Locks the run. Pausing a paused run changes nothing. Raises `UnknownRun`, `RunTerminal`.
+    """
+    held = hold(run_id)
+    if held.run.is_terminal:
+        raise RunTerminal(f"run {run_id} is {held.run.status}: there is nothing to pause")
+    if held.run.is_paused:
+        return
+    due_at = held.run.deadline_at if held.run.status == RunStatus.QUEUED else held.run.due_at
+    held.work.move(held.run, status=RunStatus.PAUSED, paused_from=held.run.status, reason=reason[:500], due_at=due_at)
+    held.work.record(held.run, "run.paused", reason=reason[:500], by=actor[1])
+    progress.freeze(held)
+    tell_trail(held, "PauseRun", actor, reason=reason[:500])
+    held.work.finish()
+
+
+@verb
+def unpause(run_id: uuid.UUID | str, actor: Actor = trail.SYSTEM) -> bool:
+    """Undo `pause`: what was made ready meanwhile is offered. False where the run needs attention, which takes a `retry`.
+
+    Locks the run. A run that is not paused is left as it is. Raises `UnknownRun`, `RunTerminal`.
+    """
+    held = hold(run_id)
+    if held.run.is_terminal:
+        raise RunTerminal(f"run {run_id} is {held.run.status}: there is nothing to resume")
+    if held.run.attention:
+        return False
+    if held.run.is_paused:
+        _unpause(held)
+        held.work.record(held.run, "run.resumed", by=actor[1])
+        tell_trail(held, "ResumeRun", actor)
+        held.work.finish()
+    return True
+
+
+def expire(held: Held) -> None:
+    """The run is past its deadline: it compensates and is timed out."""
+    message = f"the run passed its deadline, {held.run.deadline_at:%Y-%m-%d %H:%M:%S} UTC"
+    progress.fall(held, RunStatus.TIMED_OUT, Failure(class_=FailureClass.DEADLINE, message=message), held.run.payload)
+
+
+def deadline_binds(held: Held) -> bool:
+    """Whether the run's own deadline still counts: compensation has a bound of its own."""
+    return held.run.ending_as is None
+
+
+def run_once(now: datetime, limit: int) -> int:
+    """The duty of deadlines: end up to `limit` runs that are past theirs; returns how many were looked at."""
+    due = Run.objects.using(database()).filter(due_at__lte=now).exclude(status__in=[RunStatus.QUEUED, *TERMINAL_RUN])
+    return duty.each([(pk, pk) for pk in due.order_by("due_at").values_list("pk", flat=True)[:limit]], _act, lambda pk: _postpone(pk, now))
+
+
+def _act(held: Held, _: object) -> None:
+    if held.run.is_terminal or held.run.due_at is None or held.run.due_at > held.now:
+        return
+    if deadline_binds(held):
+        return expire(held)
+    held.work.record(held.run, "on_failure.abandoned", hours=progress.COMPENSATION_LIMIT.total_seconds() / 3600)
+    return progress.cancel(held, held.run.reason)
+
+
+def _unpause(held: Held) -> None:
+    status = RunStatus(held.run.paused_from or RunStatus.RUNNING)
+    due_at = held.run.start_at if status is RunStatus.QUEUED else held.run.due_at
+    held.work.move(held.run, status=status, paused_from=None, reason="", due_at=due_at)
+    progress.thaw(held)
+
+
+def _postpone(run_id: object, now: datetime) -> None:
+    Run.objects.using(database()).filter(pk=run_id).update(due_at=duty.later(now))
+
+
+def tell_trail(held: Held, action: str, actor: Actor, **data: str) -> None:
+    """Only what a person or a key did is in the trail; the engine's own moves are in the journal."""
+    if actor == trail.SYSTEM:
+        return
+    project_id = App.objects.using(database()).values_list("project_id", flat=True).get(pk=held.run.app_id)
+    trail.record(project_id, held.now, action, actor=actor, target=("run", str(held.run.pk)), **data)
+

@@ -1,0 +1,61 @@
+"""The duty of timers: sleeps that end, waits that time out or look once more for their event.
+
+A timer fires once, late rather than never. Where two things of a run are due, the earlier due time wins.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from ..models import Step, Wait
+from ..protocol.messages import Failure
+from ..protocol.states import FailureClass, StepStatus
+from . import duty, inputs, progress, runs, waits
+from .locking import Held
+from .transactions import database
+
+
+def run_once(now: datetime, limit: int) -> int:
+    """Fire up to `limit` timers that are due, the earliest first; returns how many were looked at."""
+    due = Step.objects.using(database()).timers_due(now).values_list("name", "run_id")[:limit]
+    return duty.each([((run_id, name), run_id) for name, run_id in due], _act, lambda key: _postpone(key, now))
+
+
+def _act(held: Held, key: object) -> None:
+    _, name = key  # type: ignore[misc]  # a key of this duty is a run's id and a step's name
+    step = held.find(name)
+    if step is None or step.timer_at is None or step.timer_at > held.now or held.run.is_terminal:
+        return
+    if held.run.deadline_at is not None and held.run.deadline_at <= step.timer_at and runs.deadline_binds(held):
+        return runs.expire(held)
+    if step.status == StepStatus.SLEEPING:
+        return progress.succeed(held, step, inputs.input_text(held, step))
+    return see_to_wait(held, step)
+
+
+def see_to_wait(held: Held, step: Step) -> None:
+    """An open wait takes its event if one is there, times out if it is time, or goes on waiting until its timeout."""
+    wait = Wait.objects.using(database()).filter(step=step).first()
+    if wait is None:
+        return None
+    arrived, payload = waits.arrival(held, wait)
+    if arrived:
+        return progress.succeed(held, step, payload)
+    if wait.timeout_at is None or wait.timeout_at > held.now:
+        return held.work.move(step, timer_at=wait.timeout_at)
+    return _time_out(held, step, wait)
+
+
+def _time_out(held: Held, step: Step, wait: Wait) -> None:
+    wait.delete(using=database())
+    held.work.record(held.run, "wait.timed_out", step=step.name, event=wait.event, key=wait.key)
+    planned = held.plan.steps[step.name].wait
+    if planned is not None and planned.on_timeout == "continue":
+        return progress.succeed(held, step, "null")
+    keyed = f' with key "{wait.key}"' if wait.key else ""
+    return progress.fail(held, step, Failure(class_=FailureClass.TIMEOUT, message=f'no "{wait.event}"{keyed} came until {wait.timeout_at:%Y-%m-%d %H:%M:%S} UTC'))
+
+
+def _postpone(key: object, now: datetime) -> None:
+    run_id, name = key  # type: ignore[misc]  # a key of this duty is a run's id and a step's name
+    Step.objects.using(database()).filter(run=run_id, name=name).update(timer_at=duty.later(now))

@@ -1,0 +1,115 @@
+"""One verb, one transaction: begun right on each database, and tried again where the database asks for it.
+
+Only the outermost transaction is tried again: on MariaDB a deadlock has rolled back all of it.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from django.db import DatabaseError, OperationalError, connections, transaction
+
+from ..conf import app_settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ATTEMPTS = 12
+QUERY_KEYS = 5_000
+"""How many keys one statement names at most: SQLite bounds a statement's parameters."""
+_RETRY_ERRNO = frozenset({1213, 1205, 1020})
+_RETRY_SQLSTATE = frozenset({"40P01", "40001"})
+
+
+class LostRace(Exception):
+    """A guarded write did not land: the rows moved since they were read. The transaction is tried again."""
+
+
+def database() -> str:
+    """The alias that all workflow tables live in."""
+    return str(app_settings.DATABASE)
+
+
+def is_outermost() -> bool:
+    """Whether a transaction begun now would be the caller's first."""
+    return not connections[database()].in_atomic_block
+
+
+def is_conflict(error: BaseException) -> bool:
+    """Whether trying the whole transaction again may help: a deadlock, a lock timeout, a busy SQLite file."""
+    if isinstance(error, LostRace):
+        return True
+    if not isinstance(error, DatabaseError):
+        return False
+    cause = error.__cause__
+    if getattr(cause, "sqlstate", None) in _RETRY_SQLSTATE:
+        return True
+    if isinstance(error, OperationalError) and error.args and error.args[0] in _RETRY_ERRNO:
+        return True
+    return "database is locked" in str(error) or "database table is locked" in str(error)
+
+
+def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The items in slices of at most `size`."""
+    for begin in range(0, len(items), size):
+        yield items[begin : begin + size]
+
+
+@contextmanager
+def write_transaction() -> Iterator[None]:
+    """A transaction that will write. On SQLite it takes the write lock as it begins, so it never has to upgrade a read lock."""
+    alias = database()
+    connection = connections[alias]
+    if connection.vendor != "sqlite" or connection.in_atomic_block:
+        with transaction.atomic(using=alias, savepoint=False):
+            yield
+        return
+    _use_wal(connection)
+    mode, connection.transaction_mode = getattr(connection, "transaction_mode", None), "IMMEDIATE"
+    try:
+        with transaction.atomic(using=alias):
+            connection.transaction_mode = mode
+            yield
+    finally:
+        connection.transaction_mode = mode
+
+
+def verb(function: Callable[P, T]) -> Callable[P, T]:
+    """Make a function one transaction. Its body must be able to run again from its start: it is, after a conflict."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        if not is_outermost():
+            with write_transaction():
+                return function(*args, **kwargs)
+        for attempt in range(ATTEMPTS):
+            try:
+                with write_transaction():
+                    return function(*args, **kwargs)
+            except (DatabaseError, LostRace) as error:
+                if not is_conflict(error) or attempt == ATTEMPTS - 1:
+                    raise
+                _back_off(attempt)
+        raise AssertionError("unreachable")  # pragma: no cover - the last attempt returns or raises
+
+    return run
+
+
+def _back_off(attempt: int) -> None:
+    """Wait a little, longer each time, so that two who met do not meet again."""
+    time.sleep(random.uniform(0.001, 0.005) * 2 ** min(attempt, 6))  # noqa: S311 - spreads retries, no secret
+
+
+def _use_wal(connection: Any) -> None:
+    """Switch a SQLite file to write-ahead logging once per connection: readers and the writer stop blocking each other."""
+    connection.ensure_connection()
+    if getattr(connection, "_ezw_wal_of", None) is connection.connection:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA journal_mode=WAL")
+    connection._ezw_wal_of = connection.connection

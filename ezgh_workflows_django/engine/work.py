@@ -1,0 +1,118 @@
+"""One transaction's writes, gathered and sent in as few statements as they allow.
+
+Rows that change alike are written by one guarded UPDATE: each by its key and the status it was read with.
+A write that does not land raises `LostRace`, and the verb is run again from its start.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from django.db import models, transaction
+
+from ..models import JournalEntry, Lease, Run, Step
+from ..protocol import codec
+from . import wakeups
+from .transactions import QUERY_KEYS, LostRace, batched, database
+
+_GUARDED = (Run, Step, Lease)
+
+
+class Work:
+    """What one transaction will write. Verbs move rows through it; nothing else assigns a status."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+        self._guards: dict[tuple[type[models.Model], Any], str | None] = {}
+        self._rows: dict[tuple[type[models.Model], Any], models.Model] = {}
+        self._changes: dict[tuple[type[models.Model], Any], dict[str, Any]] = {}
+        self._new: dict[int, models.Model] = {}
+        self._journal: list[JournalEntry] = []
+        self._after: list[Callable[[], None]] = []
+        self._awake: set[int] = set()
+
+    def insert(self, rows: Iterable[models.Model]) -> None:
+        """Insert rows with the next flush; until then what moves them only sets their fields."""
+        self._new.update((id(row), row) for row in rows)
+
+    def move(self, row: models.Model, **fields: Any) -> None:
+        """Change a row that was read under its run's lock; the row in hand shows the new values at once."""
+        if id(row) in self._new:
+            return _set(row, fields)
+        key = (type(row), row.pk)
+        if key not in self._guards:
+            self._guards[key] = getattr(row, "status", None) if isinstance(row, _GUARDED) else None
+            self._rows[key] = row
+            self._changes[key] = {}
+        self._changes[key].update(fields)
+        return _set(row, fields)
+
+    def record(self, run: Run, kind: str, *, step: str = "", attempt: int | None = None, worker: str = "", **data: Any) -> None:
+        """Append to the run's journal. The run's lock is held, so its sequence has no gap and no double."""
+        self.move(run, journal_seq=run.journal_seq + 1)
+        text = codec.dumps(data, limit=None, what="journal") if data else "{}"
+        self._journal.append(JournalEntry(run=run, seq=run.journal_seq, kind=kind, at=self.now, step=step, attempt=attempt, worker=worker, data=text))
+
+    def after(self, callback: Callable[[], None]) -> None:
+        """Do this once the transaction has committed; an error in it is logged, never raised."""
+        self._after.append(callback)
+
+    def wake(self, app_id: int) -> None:
+        """After the commit, tell whoever waits for this app's work to look."""
+        self._awake.add(app_id)
+
+    def flush(self) -> None:
+        """Write what has been gathered. Called before a read that must see it, and at the end."""
+        self._insert_new()
+        for (model, guard, names), members in self._grouped().items():
+            self._write(model, guard, names, members)
+        self._guards.clear()
+        self._rows.clear()
+        self._changes.clear()
+        if self._journal:
+            JournalEntry.objects.using(database()).bulk_create(self._journal)
+            self._journal = []
+
+    def finish(self) -> None:
+        """Write, and hand over what is to be done after the commit."""
+        self.flush()
+        awake, after = frozenset(self._awake), tuple(self._after)
+        if awake:
+            after_commit(lambda: wakeups.notify(awake))
+        for callback in after:
+            after_commit(callback)
+
+    def _insert_new(self) -> None:
+        by_model: dict[type[models.Model], list[models.Model]] = defaultdict(list)
+        for row in self._new.values():
+            by_model[type(row)].append(row)
+        self._new = {}
+        for model, rows in by_model.items():
+            model._default_manager.using(database()).bulk_create(rows)
+
+    def _grouped(self) -> dict[tuple[type[models.Model], str | None, tuple[tuple[str, Any], ...]], list[Any]]:
+        groups: dict[tuple[type[models.Model], str | None, tuple[tuple[str, Any], ...]], list[Any]] = defaultdict(list)
+        for key, fields in self._changes.items():
+            groups[key[0], self._guards[key], tuple(sorted(fields.items()))].append(key[1])
+        return groups
+
+    def _write(self, model: type[models.Model], guard: str | None, fields: tuple[tuple[str, Any], ...], keys: list[Any]) -> None:
+        for chunk in batched(keys, QUERY_KEYS):
+            rows = model._default_manager.using(database()).filter(pk__in=chunk)
+            if guard is not None:
+                rows = rows.filter(status=guard)
+            if rows.update(**dict(fields)) != len(chunk):
+                raise LostRace(f"{model.__name__} {chunk[0]}…: no longer {guard}")
+
+
+def _set(row: models.Model, fields: dict[str, Any]) -> None:
+    for name, value in fields.items():
+        setattr(row, name, value)
+
+
+def after_commit(callback: Callable[[], None]) -> None:
+    """Run a callback once the caller's transaction has committed, or now where there is none."""
+    transaction.on_commit(callback, using=database(), robust=True)

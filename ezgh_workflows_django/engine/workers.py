@@ -1,0 +1,179 @@
+"""Worker sessions: who is here, what they announce, what they were found unable to serve.
+
+A reused name is a new session: it neither revives nor hides the old one's leases.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Exists, Max, OuterRef, Q
+
+from ..conf import app_settings
+from ..definitions.durations import milliseconds
+from ..errors import InvalidArgument, UnknownDefinition, UnknownWorker
+from ..models import Announcement, App, Definition, Lease, Revision, Worker
+from ..protocol import codec
+from ..protocol.messages import Registered, Registration, Serve
+from . import catalog, tenancy, trail
+from .clock import Now
+from .transactions import database, verb
+
+MAX_DEFINITIONS = 1000
+SHORTEST_INVOCATION_MS = 15 * 60 * 1000
+LONGEST_INVOCATION_MS = 24 * 60 * 60 * 1000
+SEEN_EVERY = timedelta(seconds=60)
+MAX_WAIT_MS = 55_000
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A live worker session as one call found it."""
+
+    worker_id: uuid.UUID
+    name: str
+    app: App
+    banned: frozenset[int]
+    repeated: bool
+    now: datetime
+
+
+@verb
+def register(registration: Registration) -> Registered:
+    """Open a worker session: store the definitions, announce them.
+
+    Raises `UnknownApp`, `InvalidArgument`, and `InvalidWorkflow` with every fault of every definition. Locks nothing
+    that another registration waits for but the rows it inserts.
+    """
+    if len(registration.definitions) > MAX_DEFINITIONS:
+        raise InvalidArgument("definitions", f"a worker serves at most {MAX_DEFINITIONS} workflows, not {len(registration.definitions)}")
+    name = _checked_name(registration.worker)
+    catalog.check(registration.definitions)
+    app, now = tenancy.app_now(registration.app)
+    worker = Worker.objects.using(database()).create(
+        id=uuid.uuid4(),
+        app=app,
+        name=name,
+        host=registration.host[:255],
+        sdk=registration.sdk[:255],
+        concurrency=registration.concurrency,
+        registered_at=now,
+        seen_at=now,
+    )
+    stored = [catalog.store(app, spec, now) for spec in registration.definitions]
+    _announce(app, worker, stored, now)
+    return Registered(
+        worker_id=str(worker.pk),
+        lease_ttl_ms=milliseconds(app_settings.LEASE_TTL),
+        recovery_ms=milliseconds(app_settings.RECOVERY_WINDOW),
+        offer_ttl_ms=milliseconds(app_settings.OFFER_TTL),
+        heartbeat_ms=milliseconds(app_settings.HEARTBEAT),
+        max_wait_ms=MAX_WAIT_MS,
+        definitions=tuple((each.workflow, each.version) for each in stored),
+    )
+
+
+def session(worker_id: str, claim_id: str) -> Session:
+    """The session of a claim: one statement. `repeated` says that this claim has been answered before.
+
+    Raises `UnknownWorker` where the session left, was forgotten, or never was.
+    """
+    claimed = Lease.objects.using(database()).filter(worker=OuterRef("pk"), claim_id=claim_id)
+    workers = Worker.objects.using(database()).select_related("app").annotate(now=Now(), repeated=Exists(claimed))
+    worker = workers.filter(pk=_checked_id(worker_id), left_at=None).first()
+    if worker is None:
+        raise UnknownWorker(f"worker session {worker_id} is not known: register again")
+    _seen(worker)
+    return Session(worker.pk, worker.name, worker.app, frozenset(json.loads(worker.unservable)), worker.repeated, worker.now)
+
+
+def serving(app: App, serves: Iterable[Serve]) -> dict[int, frozenset[str] | None]:
+    """The stored revisions that a worker serves, each with the steps it serves of it (None: all).
+
+    Raises `UnknownDefinition` for one that was never stored.
+    """
+    wanted = {(serve.name, serve.revision): serve.steps for serve in serves}
+    if not wanted:
+        return {}
+    which = Q()
+    for name, revision in wanted:
+        which |= Q(workflow=name, revision=revision)
+    found = {(row.workflow, row.revision): row.pk for row in Revision.objects.using(database()).filter(which, app=app)}
+    missing = [f"{name} revision {revision}" for name, revision in wanted if (name, revision) not in found]
+    if missing:
+        raise UnknownDefinition(f'app "{app.name}" has no {", ".join(missing)}: register again')
+    return {found[key]: steps for key, steps in wanted.items()}
+
+
+@verb
+def leave(worker_id: str) -> None:
+    """A clean goodbye: the session's announcements end. Saying it twice changes nothing."""
+    worker = Worker.objects.using(database()).annotate(now=Now()).filter(pk=_checked_id(worker_id)).first()
+    if worker is not None and worker.left_at is None:
+        Worker.objects.using(database()).filter(pk=worker.pk).update(left_at=worker.now)
+        Announcement.objects.using(database()).filter(worker=worker).delete()
+        _measure_invocation(worker.app_id)
+
+
+@verb
+def forget_lost(now: datetime, limit: int) -> int:
+    """End the announcements of sessions unheard of for `ANNOUNCEMENT_TTL`; returns how many sessions that were."""
+    lost = list(Worker.objects.using(database()).filter(left_at=None, seen_at__lte=now - app_settings.ANNOUNCEMENT_TTL)[:limit])
+    Worker.objects.using(database()).filter(pk__in=[worker.pk for worker in lost]).update(left_at=now)
+    Announcement.objects.using(database()).filter(worker__in=lost).delete()
+    for app_id in {worker.app_id for worker in lost}:
+        _measure_invocation(app_id)
+    return len(lost)
+
+
+def ban(lease: Lease) -> None:
+    """Remember that this session can't serve this definition: it is not offered to it again."""
+    worker = Worker.objects.using(database()).get(pk=lease.worker_id)
+    banned = sorted({*json.loads(worker.unservable), lease.step.definition_id})
+    Worker.objects.using(database()).filter(pk=worker.pk).update(unservable=json.dumps(banned))
+
+
+def _announce(app: App, worker: Worker, definitions: list[Definition], now: datetime) -> None:
+    before = _announced_names(app)
+    Announcement.objects.using(database()).bulk_create([Announcement(worker=worker, definition=each) for each in {d.pk: d for d in definitions}.values()])
+    _measure_invocation(app.pk)
+    after = before | {definition.workflow for definition in definitions}
+    if after != before:
+        trail.record(app.project_id, now, "AnnounceWorkflows", actor=("worker", worker.name), target=("app", app.name), workflows=sorted(after))
+
+
+def _announced_names(app: App) -> set[str]:
+    return set(Announcement.objects.using(database()).filter(worker__app=app).values_list("definition__workflow", flat=True).distinct())
+
+
+def _measure_invocation(app_id: int) -> None:
+    """The longest timeout of the app's announced workflows, at least 15 minutes, at most 24 hours."""
+    announced = Announcement.objects.using(database()).filter(worker__app=app_id)
+    longest = announced.aggregate(longest=Max("definition__longest_timeout_ms"))["longest"] or 0
+    App.objects.using(database()).filter(pk=app_id).update(invocation_ms=min(max(longest, SHORTEST_INVOCATION_MS), LONGEST_INVOCATION_MS))
+
+
+def _seen(worker: Worker) -> None:
+    """Renew what the session announced; written at most once a minute."""
+    every = min(SEEN_EVERY, app_settings.ANNOUNCEMENT_TTL / 3)
+    if worker.now - worker.seen_at >= every:
+        Worker.objects.using(database()).filter(pk=worker.pk).update(seen_at=worker.now)
+
+
+def _checked_name(name: str) -> str:
+    if not name or len(name) > 255 or codec.clean_text(name, 255) != name:
+        raise InvalidArgument("worker", "a worker's name has 1 to 255 characters, no NUL and no lone surrogate")
+    return name
+
+
+def _checked_id(worker_id: str) -> uuid.UUID:
+    try:
+        return uuid.UUID(worker_id)
+    except ValueError:
+        raise UnknownWorker(f"worker session {worker_id[:64]} is not known: register again") from None
+
+

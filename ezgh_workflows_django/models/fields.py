@@ -1,0 +1,47 @@
+"""Column types that mean the same on every database.
+
+MariaDB's default collation takes `A-1`, `a-1` and `A-1 ` for one text, and its tables may not be utf8mb4:
+identifiers and stored JSON say what they need themselves, on MariaDB only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db import models
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+if TYPE_CHECKING:
+    _Char = models.CharField[str, str]
+    _Text = models.TextField[str, str]
+else:  # Django's own classes take no parameters
+    _Char, _Text = models.CharField, models.TextField
+
+IDENTIFIER_LENGTH = 255
+NAME_LENGTH = 128
+
+
+class ExactTextMixin:
+    """Text compared byte by byte on MariaDB, as it is on the other databases."""
+
+    def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
+        """Name the character set and an exact collation without padding, on MariaDB only."""
+        parameters = super().db_parameters(connection)  # type: ignore[misc]  # a mixin over Django's fields
+        if connection.vendor == "mysql" and parameters["type"]:
+            parameters["type"] = f"{parameters['type']} CHARACTER SET utf8mb4"
+            parameters["collation"] = "utf8mb4_nopad_bin"
+        return parameters
+
+
+class IdentifierField(ExactTextMixin, _Char):
+    """A name or key that is looked up; at most 255 characters unless said otherwise."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("max_length", IDENTIFIER_LENGTH)
+        super().__init__(*args, **kwargs)
+
+
+class JsonTextField(ExactTextMixin, _Text):
+    """JSON kept as text: read back as it was written on every database. `protocol.codec` reads and writes it."""
+
+

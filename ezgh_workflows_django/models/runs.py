@@ -1,0 +1,263 @@
+"""Runs and their steps: where an execution is. Only the engine moves them.
+
+Rows point at runs and steps without a database constraint: a foreign key's own lock deadlocks with cancel
+(spec: engine.md). `workflows_check` looks for strays.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from django.db import models
+
+
+from ..protocol.states import TERMINAL_RUN, Delivery, RunStatus, StepKind, StepStatus
+from .fields import NAME_LENGTH, IdentifierField, JsonTextField
+from .tenancy import App, Definition, Revision
+
+
+class RunQuerySet(models.QuerySet["Run"]):
+    """Questions about runs."""
+
+    def live(self) -> RunQuerySet:
+        """Runs that are not over."""
+        return self.exclude(status__in=TERMINAL_RUN)
+
+    def of_subject(self, label: str, pk: str) -> RunQuerySet:
+        """Runs linked to one model instance, newest first."""
+        return self.filter(subject_label=label, subject_id=pk).order_by("-id")
+
+
+class Run(models.Model):
+    """One execution, pinned to a definition.
+
+    `due_at` is the next moment maintenance must look at the run itself: its time to be admitted, or its deadline.
+    `open_steps` counts the steps that are not over; `journal_seq` is the last sequence number of its journal.
+    Both change only under the run's lock.
+    """
+
+    id = models.UUIDField(primary_key=True)
+    app = models.ForeignKey(App, on_delete=models.PROTECT, related_name="runs")
+    definition = models.ForeignKey(Definition, on_delete=models.PROTECT, related_name="runs")
+    workflow = IdentifierField(max_length=NAME_LENGTH)
+    version = IdentifierField(max_length=16)
+    status = models.CharField(max_length=16, choices=[(s.value, s.value) for s in RunStatus])
+    paused_from = models.CharField(max_length=16, null=True, blank=True)
+    ending_as = models.CharField(max_length=16, null=True, blank=True)
+    attention = models.BooleanField(default=False)
+    priority = models.SmallIntegerField(default=0)
+    payload = JsonTextField(null=True)
+    labels = JsonTextField(default="{}")
+    state = JsonTextField(default="{}")
+    failure = JsonTextField(null=True)
+    reason = models.CharField(max_length=500, blank=True, default="")
+    idempotency_key = IdentifierField(null=True)
+    correlation_id = IdentifierField(blank=True, default="")
+    subject_label = IdentifierField(max_length=200, null=True)
+    subject_id = IdentifierField(null=True)
+    trace_id = models.CharField(max_length=32)
+    episode = models.PositiveIntegerField(default=1)
+    journal_seq = models.PositiveIntegerField(default=0)
+    open_steps = models.PositiveIntegerField()
+    created_at = models.DateTimeField()
+    start_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    deadline_at = models.DateTimeField(null=True)
+    due_at = models.DateTimeField(null=True)
+
+    objects = RunQuerySet.as_manager()
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["app", "workflow", "idempotency_key"], name="ezw_run_idempotency")]
+        indexes: ClassVar = [
+            models.Index(fields=["due_at"], name="ezw_run_due"),
+            models.Index(fields=["app", "status", "id"], name="ezw_run_status"),
+            models.Index(fields=["ended_at"], name="ezw_run_ended"),
+            models.Index(fields=["workflow", "id"], name="ezw_run_workflow"),
+            models.Index(fields=["subject_label", "subject_id"], name="ezw_run_subject"),
+            models.Index(fields=["correlation_id"], name="ezw_run_correlation"),
+        ]
+        permissions: ClassVar = [
+            ("cancel_run", "Can cancel runs"),
+            ("retry_run", "Can retry runs"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.workflow} {self.pk}"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the run is over."""
+        return self.status in TERMINAL_RUN
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the run offers nothing until it is resumed."""
+        return self.status == RunStatus.PAUSED
+
+
+class RunLabel(models.Model):
+    """One label of a run, as a row so that it can be searched. The engine reads `Run.labels`."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, db_constraint=False, related_name="label_rows")
+    name = IdentifierField(max_length=NAME_LENGTH)
+    value = IdentifierField(max_length=NAME_LENGTH)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["run", "name"], name="ezw_label")]
+        indexes: ClassVar = [models.Index(fields=["name", "value", "run"], name="ezw_label_search")]
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}"
+
+
+class StepQuerySet(models.QuerySet["Step"]):
+    """Questions about steps."""
+
+    def claimable(self, revisions: list[int], now: models.Expression | datetime) -> StepQuerySet:
+        """Steps of these revisions that a claim may take at `now`."""
+        return self.filter(revision_id__in=revisions, claim_order__isnull=False, available_at__lte=now)
+
+    def timers_due(self, now: datetime) -> StepQuerySet:
+        """Sleeps to wake and waits to look at, in due order."""
+        return self.filter(timer_at__lte=now).order_by("timer_at", "id")
+
+
+class Step(models.Model):
+    """One node of a run's graph.
+
+    `claim_order` is set while the step may be claimed and orders claims: `available_at` minus a minute per point of priority.
+    `token` rises with every lease: the lease that carries it is the step's current one.
+    `blockers` counts what must happen before it opens; it is counted down in the row, never re-derived.
+    `timer_at` is when maintenance must look at it: a sleep's end, a wait's timeout or its second look.
+    `input` is null where the input is a neighbour's value unchanged (`engine.inputs`).
+    """
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, db_constraint=False, related_name="steps")
+    revision = models.ForeignKey(Revision, on_delete=models.PROTECT, db_constraint=False, related_name="+")
+    definition = models.ForeignKey(Definition, on_delete=models.PROTECT, db_constraint=False, related_name="+")
+    name = IdentifierField(max_length=63)
+    position = models.PositiveIntegerField()
+    kind = models.CharField(max_length=16, choices=[(k.value, k.value) for k in StepKind])
+    status = models.CharField(max_length=16, choices=[(s.value, s.value) for s in StepStatus])
+    partition = models.PositiveSmallIntegerField()
+    blockers = models.PositiveIntegerField(default=0)
+    available_at = models.DateTimeField(null=True)
+    claim_order = models.DateTimeField(null=True)
+    timer_at = models.DateTimeField(null=True)
+    token = models.PositiveIntegerField(default=0)
+    attempts = models.PositiveIntegerField(default=0)
+    failures = models.PositiveIntegerField(default=0)
+    reclaims = models.PositiveIntegerField(default=0)
+    wait_key = IdentifierField(null=True)
+    input = JsonTextField(null=True)
+    output = JsonTextField(null=True)
+    failure = JsonTextField(null=True)
+    started_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+
+    objects = StepQuerySet.as_manager()
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["run", "name"], name="ezw_step_name")]
+        indexes: ClassVar = [
+            models.Index(fields=["revision", "claim_order", "available_at", "partition"], name="ezw_step_claim"),
+            models.Index(fields=["timer_at"], name="ezw_step_timer"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Lease(models.Model):
+    """One attempt of a step, in one worker's hands. The id is unguessable.
+
+    `live_step` is the step's id while the lease is live and null after: its unique constraint keeps one live lease a step.
+    `due_at` is the next moment maintenance must look at it. `cut_at` is set where it ended while its body may have been at work:
+    compensation waits until that is acknowledged or past its window.
+    """
+
+    id = models.UUIDField(primary_key=True)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, db_constraint=False, related_name="leases")
+    step = models.ForeignKey(Step, on_delete=models.CASCADE, db_constraint=False, related_name="leases")
+    worker = models.ForeignKey("Worker", on_delete=models.PROTECT, db_constraint=False, related_name="leases")
+    worker_name = IdentifierField()
+    claim_id = IdentifierField(max_length=64)
+    token = models.PositiveIntegerField()
+    attempt = models.PositiveIntegerField()
+    status = models.CharField(max_length=16)
+    ended_by = models.CharField(max_length=16, null=True)
+    delivery = models.CharField(max_length=16, default=Delivery.AT_LEAST_ONCE)
+    live_step = models.PositiveBigIntegerField(null=True)
+    may_have_run = models.BooleanField(default=False)
+    timeout_ms = models.PositiveBigIntegerField()
+    has_timeout = models.BooleanField()
+    offered_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    expires_at = models.DateTimeField()
+    timeout_at = models.DateTimeField(null=True)
+    orphaned_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    cut_at = models.DateTimeField(null=True)
+    acknowledged_at = models.DateTimeField(null=True)
+    due_at = models.DateTimeField(null=True)
+    refusals = models.CharField(max_length=64, default="")
+    progress = JsonTextField(null=True)
+    outcome = JsonTextField(null=True)
+    traceback = models.TextField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["live_step"], name="ezw_lease_live")]
+        indexes: ClassVar = [
+            models.Index(fields=["due_at"], name="ezw_lease_due"),
+            models.Index(fields=["step", "token"], name="ezw_lease_step"),
+            models.Index(fields=["run"], name="ezw_lease_run"),
+            models.Index(fields=["worker", "claim_id"], name="ezw_lease_claim"),
+            models.Index(fields=["status", "ended_at"], name="ezw_lease_status"),
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.attempt} by {self.worker_name}"
+
+
+class Checkpoint(models.Model):
+    """A durable function's stored sub-result: written once, never changed."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, db_constraint=False, related_name="checkpoints")
+    step = models.ForeignKey(Step, on_delete=models.CASCADE, db_constraint=False, related_name="checkpoints")
+    name = IdentifierField()
+    pos = models.PositiveIntegerField()
+    kind = models.CharField(max_length=16)
+    output = JsonTextField(null=True)
+    failure = JsonTextField(null=True)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["step", "name"], name="ezw_checkpoint")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class JournalEntry(models.Model):
+    """What happened to a run, append-only, in order of `seq`."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, db_constraint=False, related_name="journal")
+    seq = models.PositiveIntegerField()
+    kind = models.CharField(max_length=32)
+    at = models.DateTimeField()
+    step = IdentifierField(max_length=63, blank=True, default="")
+    attempt = models.PositiveIntegerField(null=True)
+    worker = IdentifierField(blank=True, default="")
+    data = JsonTextField(default="{}")
+
+    class Meta:
+        verbose_name_plural = "journal"
+        constraints: ClassVar = [models.UniqueConstraint(fields=["run", "seq"], name="ezw_journal_seq")]
+
+    def __str__(self) -> str:
+        return f"{self.seq} {self.kind}"
+
+

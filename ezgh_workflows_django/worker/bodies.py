@@ -1,0 +1,106 @@
+"""Where bodies run: sync ones in the pool, async ones on the loop, and what is left behind of either. Tells who asked how each ended."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Final
+
+from ..protocol.messages import Lease, Outcome
+from ..protocol.states import FailureClass
+from .executor import Execution, Middleware
+from .hands import Held
+from .loop_thread import LoopThread
+from .pool import Pool
+
+LOOP_PATIENCE: Final = 0.5
+"""Seconds that the event loop is given to take one turn, before the body that ignored its timeout is taken to block it."""
+
+
+class Bodies:
+    """Runs the bodies of leases, at most `size` sync ones at once. `on_end` is called once for each, in the body's own thread."""
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        scope: Callable[[Lease], AbstractContextManager[Any]],
+        middleware: Sequence[Middleware],
+        on_end: Callable[[Held, Outcome], object],
+        on_crash: Callable[[BaseException], object],
+        release: Callable[[], object],
+    ) -> None:
+        self._scope = scope
+        self._middleware = tuple(middleware)
+        self._on_end = on_end
+        self._on_crash = on_crash
+        self._release = release
+        self._pool = Pool(size, spare=size, on_crash=on_crash, release=release)
+        self._loop: LoopThread | None = None
+        self._lost_loops = 0
+        self._lock = threading.Lock()
+
+    def run(self, held: Held) -> None:
+        """Run the body of a lease, soon. The lease's step must be held here."""
+        assert held.holding is not None
+        holding = held.holding
+        work = Execution(held.lease, holding.body, held.context, holding.parents, self._middleware, self._scope(held.lease))
+        if work.is_async:
+            self._running_loop().submit(work.arun, held.cancelled, partial(self._async_ended, held))
+        else:
+            self._pool.submit(held, partial(self._run, held, work))
+
+    def leave(self, held: Held) -> None:
+        """Go on without a body that did not stop; what blocks a thread or the loop is replaced, up to a bound."""
+        if held.holding is not None and held.holding.body.is_async:
+            self._replace_loop_if_stuck()
+        else:
+            self._pool.leave(held)
+
+    @property
+    def stuck(self) -> int:
+        """How many threads are lost to bodies that ignored their timeout, and are still at it."""
+        return self._pool.stuck + self._lost_loops
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no thread is left to run a body in: the process has to be replaced."""
+        return self._pool.capacity == 0 or self._lost_loops > MAX_LOST_LOOPS
+
+    @property
+    def capacity(self) -> int:
+        """How many sync bodies can run at once now."""
+        return self._pool.capacity
+
+    def close(self, timeout: float) -> None:
+        """Let the idle threads end; wait for them at most `timeout` seconds."""
+        self._pool.close(timeout)
+        if self._loop is not None:
+            self._loop.close(timeout)
+
+    def _run(self, held: Held, work: Execution) -> None:
+        self._on_end(held, work.run())
+
+    def _async_ended(self, held: Held, task: asyncio.Task[Outcome]) -> None:
+        never_began = Outcome.failed(FailureClass.ERROR, "the body was cancelled before it began")
+        self._on_end(held, never_began if task.cancelled() else task.result())
+
+    def _running_loop(self) -> LoopThread:
+        with self._lock:
+            if self._loop is None:
+                self._loop = LoopThread(on_crash=self._on_crash, release=self._release)
+            return self._loop
+
+    def _replace_loop_if_stuck(self) -> None:
+        loop = self._loop
+        if loop is not None and loop.is_stuck(LOOP_PATIENCE):
+            with self._lock:
+                self._loop = None
+                self._lost_loops += 1
+
+
+MAX_LOST_LOOPS: Final = 4
+"""Blocked event loops that are replaced, before the worker gives up."""

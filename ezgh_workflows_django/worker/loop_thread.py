@@ -1,0 +1,74 @@
+"""One event loop in a thread of its own, for async bodies. Knows coroutines, not leases."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from .cancellation import Cancelled
+
+
+class LoopThread:
+    """Runs coroutines side by side. `on_crash` is told of an error in the loop's own work; `release` is called as the thread ends."""
+
+    def __init__(self, *, on_crash: Callable[[BaseException], object], release: Callable[[], object]) -> None:
+        self._on_crash = on_crash
+        self._release = release
+        self._loop = asyncio.new_event_loop()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._serve, name="workflows-loop", daemon=True)
+        self._thread.start()
+
+    def submit(self, passage: Callable[[], Coroutine[Any, Any, Any]], cancelled: Cancelled, on_end: Callable[[asyncio.Task[Any]], object]) -> None:
+        """Run a coroutine; `cancelled` cancels it, `on_end` is given its task once that is over, in the loop's thread."""
+        self._loop.call_soon_threadsafe(self._spawn, passage, cancelled, on_end)
+
+    def is_stuck(self, patience: float) -> bool:
+        """Whether the loop does not take a turn within `patience` seconds: some body blocks it."""
+        turned = threading.Event()
+        self._loop.call_soon_threadsafe(turned.set)
+        return not turned.wait(patience)
+
+    def close(self, timeout: float) -> None:
+        """Stop the loop and wait for its thread, at most `timeout` seconds; a blocked one stays behind."""
+        self._is_closing = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout)
+
+    def _spawn(self, passage: Callable[[], Coroutine[Any, Any, Any]], cancelled: Cancelled, on_end: Callable[[asyncio.Task[Any]], object]) -> None:
+        task = self._loop.create_task(passage())
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._end(done, on_end))
+        cancelled.on_fire(lambda: self._cancel(task))
+
+    def _cancel(self, task: asyncio.Task[Any]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(task.cancel)
+
+    def _end(self, task: asyncio.Task[Any], on_end: Callable[[asyncio.Task[Any]], object]) -> None:
+        self._tasks.discard(task)
+        try:
+            on_end(task)
+        except BaseException as error:
+            self._on_crash(error)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            while not self._is_closing:
+                self._turn()
+        finally:
+            self._release()
+
+    def _turn(self) -> None:
+        """Run the loop until it is stopped. A SystemExit in a task that a body made goes to that body, and must not end everybody's loop."""
+        try:
+            self._loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            return
+        except BaseException as error:
+            self._on_crash(error)
+            self._is_closing = True

@@ -1,0 +1,111 @@
+"""Threads for sync bodies. A thread whose body will not stop is left behind and replaced, up to a bound.
+
+Knows jobs, not leases. All threads are daemons: one that never returns must not keep the process alive.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from queue import SimpleQueue
+
+
+class Job:
+    """One call, under a key by which it can be left behind."""
+
+    __slots__ = ("call", "is_left", "key", "thread")
+
+    def __init__(self, key: Hashable, call: Callable[[], object]) -> None:
+        self.key = key
+        self.call = call
+        self.is_left = False
+        self.thread: threading.Thread | None = None
+
+
+class Pool:
+    """Up to `size` threads at work, and up to `spare` more that stand in for stuck ones.
+
+    A job must not raise; where it does, `on_crash` is told. `release` is called by each thread as it ends.
+    """
+
+    def __init__(self, size: int, *, spare: int, on_crash: Callable[[BaseException], object], release: Callable[[], object], name: str = "body") -> None:
+        self._size = size
+        self._spare = spare
+        self._on_crash = on_crash
+        self._release = release
+        self._name = name
+        self._queue: SimpleQueue[Job | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._running: dict[Hashable, Job] = {}
+        self._alive: set[threading.Thread] = set()
+        self._left: set[threading.Thread] = set()
+        self._made = 0
+        self.stuck = 0
+
+    def submit(self, key: Hashable, call: Callable[[], object]) -> None:
+        """Run `call` in a thread, soon."""
+        job = Job(key, call)
+        with self._lock:
+            self._running[key] = job
+            self._grow()
+        self._queue.put(job)
+
+    def leave(self, key: Hashable) -> None:
+        """Go on without the thread that runs this job: another takes its place, while the bound allows."""
+        with self._lock:
+            job = self._running.pop(key, None)
+            if job is not None:
+                job.is_left = True
+                self.stuck += 1
+                self._left |= {job.thread} if job.thread is not None else set()
+                self._grow()
+
+    @property
+    def capacity(self) -> int:
+        """How many jobs can be at work at once now; below `size` once more than `spare` threads are stuck."""
+        return max(0, self._size - max(0, self.stuck - self._spare))
+
+    def close(self, timeout: float) -> None:
+        """Let the idle threads end and wait for them, at most `timeout` seconds in all. Stuck ones stay behind."""
+        with self._lock:
+            threads = self._alive - self._left
+        for _ in threads:
+            self._queue.put(None)
+        until = time.monotonic() + timeout
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def _grow(self) -> None:
+        working = len(self._alive) - self.stuck
+        if working < min(self.capacity, len(self._running)):
+            self._made += 1
+            thread = threading.Thread(target=self._serve, name=f"workflows-{self._name}-{self._made}", daemon=True)
+            self._alive.add(thread)
+            thread.start()
+
+    def _serve(self) -> None:
+        try:
+            while (job := self._queue.get()) is not None:
+                job.thread = threading.current_thread()
+                job.call()
+                if self._is_over(job):
+                    return
+        except BaseException as error:
+            self._on_crash(error)
+        finally:
+            self._quit()
+
+    def _is_over(self, job: Job) -> bool:
+        """Take note that a job has ended; says whether this thread was replaced meanwhile."""
+        with self._lock:
+            if self._running.get(job.key) is job:
+                del self._running[job.key]
+            self.stuck -= job.is_left
+            return job.is_left
+
+    def _quit(self) -> None:
+        self._release()
+        with self._lock:
+            self._alive.discard(threading.current_thread())
+            self._left.discard(threading.current_thread())

@@ -1,0 +1,134 @@
+"""Between a claim and its bodies: says `started` for whole batches, and runs the bodies of those that were accepted, no others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from .. import clock
+from ..errors import SessionLost, Unavailable
+from ..protocol.messages import Extension, Outcome, Refused
+from ..protocol.states import Refusal
+from .backoff import LeaseBackoff
+from .bodies import Bodies
+from .executor import unservable
+from .hands import Hands, Held
+from .listener import Listener
+from .reporter import EXPECTED, Reporter
+from .transports.base import Transport
+
+MAX_GROUP: Final = 100
+"""Leases in one call at most."""
+
+
+class Starter:
+    """Takes batches of claimed leases from any thread; starts them from its own (`run`). `on_begin` hears of each body that begins."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        hands: Hands,
+        bodies: Bodies,
+        reporter: Reporter,
+        listener: Listener,
+        stopping: threading.Event,
+        *,
+        on_begin: Callable[[Held], object],
+        on_dropped: Callable[[Sequence[str]], object],
+        on_lost_session: Callable[[], object],
+    ) -> None:
+        self._transport = transport
+        self._hands = hands
+        self._bodies = bodies
+        self._reporter = reporter
+        self._listener = listener
+        self._stopping = stopping
+        self._on_begin = on_begin
+        self._on_dropped = on_dropped
+        self._on_lost_session = on_lost_session
+        self._batches: SimpleQueue[Sequence[Held] | None] = SimpleQueue()
+
+    def put(self, batch: Sequence[Held]) -> None:
+        """Start these, soon. The leases are in hand already."""
+        self._batches.put(batch)
+
+    def close(self) -> None:
+        """End `run` once what was put before is dealt with."""
+        self._batches.put(None)
+
+    def run(self) -> None:
+        """Start what comes, until `close`."""
+        while batch := self._next():
+            for held in batch:
+                if held.holding is None:
+                    self._settle(held, unservable(held.lease))
+            self._start([held for held in batch if held.holding is not None])
+
+    def _next(self) -> list[Held]:
+        """The next batches as one; empty when it is time to end."""
+        batch = list(self._batches.get() or ())
+        while batch and len(batch) < MAX_GROUP:
+            try:
+                more = self._batches.get_nowait()
+            except Empty:
+                break
+            if more is None:
+                self._batches.put(None)
+                break
+            batch += more
+        return batch
+
+    def _start(self, batch: Sequence[Held]) -> None:
+        backoff = LeaseBackoff()
+        while batch and not self._stopping.is_set():
+            sent_at = clock.monotonic()
+            try:
+                answers = self._transport.started([held.lease.id for held in batch])
+            except (Unavailable, SessionLost) as error:
+                # The call may have landed. It is repeated, never given up: a body runs only once the server has said yes.
+                self._wait(error, len(batch), backoff)
+                continue
+            self._answered(batch, answers, sent_at)
+            return
+        for held in batch:
+            self._settle(held, Outcome.returned("the worker is stopping; the body did not run"))
+
+    def _wait(self, error: Unavailable | SessionLost, count: int, backoff: LeaseBackoff) -> None:
+        if isinstance(error, SessionLost):
+            self._on_lost_session()
+        wait = backoff.next(getattr(error, "retry_after", None))
+        self._listener.warning(f"{count} steps could not be started ({error}); trying again in {wait:.1f} s")
+        self._stopping.wait(wait)
+
+    def _answered(self, batch: Sequence[Held], answers: Sequence[Extension], sent_at: float) -> None:
+        by_lease = {answer.lease_id: answer for answer in answers}
+        for held in batch:
+            answer = by_lease.get(held.lease.id)
+            refused = Refused("lost", "the server did not answer for this lease") if answer is None else answer.refused
+            if refused is None:
+                self._begin(held, sent_at)
+            else:
+                self._drop(held, refused)
+
+    def _begin(self, held: Held, sent_at: float) -> None:
+        held.extend(sent_at)
+        self._hands.begin(held)
+        self._on_begin(held)
+        self._bodies.run(held)
+
+    def _drop(self, held: Held, refused: Refused) -> None:
+        """Forget a lease that is not ours to start; nothing ran, so there is nothing to acknowledge."""
+        self._hands.end(held)
+        self._hands.drop([held])
+        self._on_dropped([held.lease.id])
+        said = f"{held.lease.workflow}/{held.lease.step} of run {held.lease.run_id} was not started, {refused.reason}: {refused.message}"
+        if refused.reason in EXPECTED or refused.reason == Refusal.ALREADY_APPLIED:
+            self._listener.warning(said)
+        else:
+            self._listener.error(said)
+
+    def _settle(self, held: Held, outcome: Outcome) -> None:
+        if self._hands.end(held):
+            self._reporter.tell(held, outcome)

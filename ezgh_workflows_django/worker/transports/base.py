@@ -1,0 +1,53 @@
+"""The seam between a worker and its server: the calls of the protocol, with no word of how they travel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from ...protocol.messages import Answer, Beat, Claimed, ClaimRequest, Extension, Lease, Registered, Registration, Report
+
+
+class Transport(Protocol):
+    """The protocol's calls, blocking. Safe to use from several threads at once.
+
+    Every call raises `errors.Unavailable` where trying again may help, `errors.SessionLost` where the worker must
+    register again, and `errors.Rejected` where the server refuses the worker for good.
+    """
+
+    def register(self, registration: Registration) -> Registered:
+        """Store the definitions, announce them, open a worker session."""
+
+    def claim(self, request: ClaimRequest) -> Claimed:
+        """Ask for leases; blocks up to `request.wait_ms` while there are none."""
+
+    def started(self, lease_ids: Sequence[str]) -> Sequence[Extension]:
+        """Say that these bodies are about to run; one answer each, in order."""
+
+    def heartbeat(self, beats: Sequence[Beat]) -> Sequence[Extension]:
+        """Extend these leases; one answer each, in order."""
+
+    def report(self, reports: Sequence[Report]) -> Sequence[Answer]:
+        """Say how these bodies ended; one answer each, in order."""
+
+    def leave(self, worker_id: str) -> None:
+        """A clean goodbye: the session's announcements end."""
+
+    def interrupt(self) -> None:
+        """End a claim that is being held, at once and for good (shutdown). What it was just given is still returned."""
+
+    def body_scope(self, lease: Lease) -> AbstractContextManager[None]:
+        """What must surround a body in its own thread (database connections checked and closed, language reset).
+
+        Where it is also an async context manager, an async body is surrounded by that side of it, on its event loop.
+        """
+
+    def tend(self) -> None:
+        """Give the server's maintenance a chance to run; does nothing where the server looks after itself."""
+
+    def release(self) -> None:
+        """Let go of what the calling thread holds (its database connections): each of the worker's threads says so as it ends."""
+
+    def close(self) -> None:
+        """Let go of connections and threads."""

@@ -1,0 +1,195 @@
+"""The worker as its users meet it: what it is told before it runs, how it is run, how it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__
+from ..errors import AlreadyStarted, InvalidArgument, Rejected
+from ..protocol.messages import Registration
+from .executor import Middleware
+from .listener import Listener
+from .serving import Serving
+from .shift import Shift, Terms
+from .shutdown import Cause, Inbox, Word, signals_to
+from .transports.base import Transport
+from .transports.recipe import Recipe
+
+if TYPE_CHECKING:
+    from ..definitions.graph import Workflow
+
+_log = logging.getLogger("ezgh_workflows.worker")
+
+
+class Worker:
+    """Takes steps from a server and runs their bodies, until it is stopped.
+
+    `concurrency` bodies run at once; when it stops they get `grace` seconds. `name` (default `<host>-<pid>`) is on every attempt.
+    `middleware` surrounds every body: each is called with the context and gives a context manager. `heartbeat` is "thread" or "process"
+    (then `recipe`, or the transport's own, says how to build the transport there). `only` and `except_` narrow what is served, each
+    `workflow` or `workflow/step`. With `until_idle` it ends by itself once there is nothing to do. `listener` hears what happens.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        app: str = "default",
+        workflows: Sequence[Workflow] = (),
+        concurrency: int = 10,
+        grace: float = 30.0,
+        name: str | None = None,
+        middleware: Sequence[Middleware] = (),
+        heartbeat: str = "thread",
+        recipe: Recipe | None = None,
+        only: Sequence[str] = (),
+        except_: Sequence[str] = (),
+        maintenance: bool = True,
+        until_idle: bool = False,
+        listener: Listener | None = None,
+        organization: str | None = None,
+        project: str | None = None,
+    ) -> None:
+        if concurrency < 1:
+            raise InvalidArgument("concurrency", f"{concurrency} bodies at once are none: give 1 or more")
+        if grace < 0:
+            raise InvalidArgument("grace", f"{grace} seconds can't be waited: give 0 or more")
+        if heartbeat not in ("thread", "process"):
+            raise InvalidArgument("heartbeat", f'{heartbeat!r} is neither "thread" nor "process"')
+        self.app = app
+        self.name = name or f"{socket.gethostname()}-{os.getpid()}"
+        self.concurrency = concurrency
+        self.serving = Serving(workflows, only=only, except_=except_)
+        self._transport = transport
+        self._grace = grace
+        self._middleware = tuple(middleware)
+        self._heartbeat = heartbeat
+        self._recipe = recipe
+        self._maintenance = maintenance
+        self._until_idle = until_idle
+        self._listener = listener or Listener()
+        self._organization = organization
+        self._project = project
+        self._inbox: Inbox = Inbox()
+        self._shift: Shift | None = None
+
+    def register(self, workflow: Workflow) -> None:
+        """Hold one more workflow. Raises `AlreadyStarted` once the worker runs, `InvalidWorkflow` where it holds another of that name and revision."""
+        if self._shift is not None:
+            raise AlreadyStarted(f"worker {self.name} runs already: register {workflow.name} before run()")
+        self.serving.add(workflow)
+
+    def run_sync(self) -> int:
+        """Work until stopped, in the calling thread; gives the exit code: 0 after a clean stop.
+
+        In the main thread SIGTERM and SIGINT stop it; a second one ends it at once. Raises `AlreadyStarted` the second time,
+        `InvalidArgument` where `only` or `except_` name nothing.
+        """
+        if self._shift is not None:
+            raise AlreadyStarted(f"worker {self.name} has run already: make another")
+        self.serving.refuse_strangers()
+        self._shift = Shift(self._transport, self.serving, self._terms(), self._listener, self._inbox)
+        with signals_to(self._inbox):
+            self._shift.start()
+            return self._stand_by(self._shift)
+
+    async def run(self) -> int:
+        """As `run_sync`, beside a running event loop. SIGTERM stops it where nobody else handles it; cancelling it does too, in order."""
+        with _sigterm_stops(self):
+            running = asyncio.ensure_future(asyncio.to_thread(self.run_sync))
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                self.stop()
+                await running
+                raise
+
+    def stop(self) -> None:
+        """Stop in order: no more work, `grace` seconds for what runs. Safe from any thread and from signal handlers; returns at once."""
+        self._inbox.put(Word(Cause.STOP))
+
+    @property
+    def stuck(self) -> int:
+        """How many threads are lost to bodies that ignored their timeout, and are still at it."""
+        return self._shift.bodies.stuck if self._shift is not None else 0
+
+    @property
+    def occupied(self) -> int:
+        """How many bodies are at work now."""
+        return self._shift.hands.occupied if self._shift is not None else 0
+
+    def _stand_by(self, shift: Shift) -> int:
+        """Wait for a reason to end, then for the end."""
+        code = self._heed(first := self._inbox.get())
+        threading.Thread(target=self._end, args=(shift,), name="workflows-end", daemon=True).start()
+        signalled = first.cause is Cause.SIGNAL
+        while (word := self._inbox.get()).cause is not Cause.CLOSED:
+            if word.cause is Cause.SIGNAL and signalled:
+                self._listener.warning("a second signal: ending now; leases still in hand will be reclaimed")
+                return 1
+            signalled = signalled or word.cause is Cause.SIGNAL
+            code = max(code, self._heed(word))
+        return code
+
+    def _heed(self, word: Word) -> int:
+        """Say what a reason to end is; gives the exit code it asks for."""
+        if word.cause is not Cause.CRASH:
+            return 0
+        if isinstance(word.error, Rejected):
+            self._listener.error(f"the server refuses this worker: {word.error}")
+        else:
+            _log.error("the worker's own loop failed", exc_info=word.error)
+            self._listener.error(f"the worker ends because of an unexpected error: {type(word.error).__name__}: {word.error}")
+        return 1
+
+    def _end(self, shift: Shift) -> None:
+        try:
+            shift.end()
+        except BaseException as error:
+            self._inbox.put(Word(Cause.CRASH, error))
+        finally:
+            self._inbox.put(Word(Cause.CLOSED))
+
+    def _terms(self) -> Terms:
+        registration = Registration(
+            worker=self.name,
+            app=self.app,
+            concurrency=self.concurrency,
+            definitions=self.serving.definitions(),
+            sdk=f"python/{__version__}",
+            host=socket.gethostname(),
+            organization=self._organization,
+            project=self._project,
+        )
+        recipe: Any = self._recipe or getattr(self._transport, "recipe", None)
+        return Terms(
+            registration=registration,
+            grace=self._grace,
+            middleware=self._middleware,
+            heartbeat=self._heartbeat,
+            recipe=recipe,
+            maintenance=self._maintenance,
+            until_idle=self._until_idle,
+        )
+
+
+@contextmanager
+def _sigterm_stops(worker: Worker) -> Iterator[None]:
+    """Stop the worker at SIGTERM while its loop runs in the main thread, unless the process has its own mind about that signal."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, worker.stop)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)

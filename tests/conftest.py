@@ -1,0 +1,38 @@
+"""The tests' database, and the environment in which a child process uses it too. Knows no model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from django.db import connections
+from hypothesis import settings as hypothesis_settings
+
+from .addresses import url_of
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# The cores are shared: how long an example takes says nothing about the code.
+hypothesis_settings.register_profile("shared", deadline=None)
+hypothesis_settings.load_profile("shared")
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Give each test process a SQLite file in a directory of its own: nothing is left over from a run that was killed."""
+    for connection in connections.all():
+        if connection.vendor == "sqlite":
+            connection.settings_dict["TEST"]["NAME"] = str(tmp_path_factory.mktemp("database") / f"{connection.alias}.sqlite3")
+
+
+@pytest.fixture
+def child_env(transactional_db: None) -> Mapping[str, str]:
+    """The environment of a child process that works on this test's database: pass it as `env`, run it in `ROOT`."""
+    return os.environ | {
+        "DATABASE_URL": url_of(connections["default"].settings_dict),
+        "DJANGO_SETTINGS_MODULE": "testproject.settings",
+        "PYTHONPATH": str(ROOT),
+        "PYTHONUNBUFFERED": "1",
+    }
