@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import module_has_submodule
 
+from .errors import InvalidWorkflow
+
 MODULE = "workflows"
+DUPLICATE = "ezgh_workflows.E008"
 
 
 class EzghWorkflowsConfig(AppConfig):
@@ -34,13 +38,20 @@ class EzghWorkflowsConfig(AppConfig):
 def collect_workflows() -> None:
     """Import the `workflows` module of every installed app that has one, and register what is bound there.
 
-    Raises `InvalidWorkflow` where two different workflows have one name and revision, naming both places.
+    Raises `InvalidWorkflow`, with every fault of a module, where two different workflows have one name and revision.
     """
-    from .definitions.registry import registry
-
     for config in apps.get_app_configs():
         if config.module is not None and module_has_submodule(config.module, MODULE):
-            registry.collect(import_module(f"{config.name}.{MODULE}"))
+            _collect(import_module(f"{config.name}.{MODULE}"))
+
+
+def _collect(module: ModuleType) -> None:
+    from .definitions.registry import registry
+
+    try:
+        registry.collect(module)
+    except InvalidWorkflow as error:
+        raise InvalidWorkflow([f"({DUPLICATE}) {fault}" for fault in error.faults]) from error
 
 
 def _provision(sender: Any, using: str = "default", **_: Any) -> None:

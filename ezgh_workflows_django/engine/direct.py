@@ -7,14 +7,19 @@ the connection of the thread it runs in.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
 
+import django
+from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InterfaceError, close_old_connections, connections, reset_queries
 from django.utils import timezone, translation
 
 from ..protocol.messages import Answer, Beat, Claimed, ClaimRequest, Extension, Lease, Registered, Registration, Report
+from ..worker.transports.direct import DirectTransport
+from ..worker.transports.recipe import Recipe
 from . import leases, maintenance, outcomes, wakeups, workers
 from .sql import portable as sql
 from .transactions import database
@@ -80,12 +85,19 @@ class DirectEngine:
         self._interrupted.set()
         wakeups.bell.ring_all()
 
-    @contextlib.contextmanager
-    def body_scope(self, lease: Lease) -> Iterator[None]:
-        """Around a body, in its own thread: connections checked before and after, language and time zone as they were."""
+    def body_scope(self, lease: Lease) -> BodyScope:
+        """Around a body, in its own thread or on its loop."""
         del lease
-        with connection_checked(), translation.override(None), timezone.override(None):
-            yield
+        return BodyScope()
+
+    @property
+    def recipe(self) -> Recipe:
+        """How the heartbeat process builds a transport to the same database."""
+        return Recipe(f"{__name__}:heartbeat_transport", {"settings": os.environ.get("DJANGO_SETTINGS_MODULE", "")})
+
+    def release(self) -> None:
+        """Close the connections of the calling thread, which is about to end."""
+        connections.close_all()
 
     def close(self) -> None:
         """Let go of the listening thread and of this thread's connections."""
@@ -102,6 +114,33 @@ def _seconds_to_next(call: leases.Claim) -> float:
         return wakeups.listener.patience
     available_at, now = found
     return max(0.0, (available_at - now).total_seconds())
+
+
+class BodyScope:
+    """What surrounds a body: connections checked before and after, language and time zone as the settings have them.
+
+    For an async body the connections are those of the thread that Django runs its async ORM in.
+    """
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> None:
+        self._stack.enter_context(connection_checked())
+        self._stack.enter_context(translation.override(None))
+        self._stack.enter_context(timezone.override(None))
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    async def __aenter__(self) -> None:
+        await sync_to_async(_close_stale)()
+        self._stack.enter_context(translation.override(None))
+        self._stack.enter_context(timezone.override(None))
+
+    async def __aexit__(self, *error: object) -> None:
+        self._stack.close()
+        await sync_to_async(_close_stale)()
 
 
 @contextlib.contextmanager
@@ -123,9 +162,8 @@ def _close_stale() -> None:
         close_old_connections()
 
 
-def heartbeat_engine() -> DirectEngine:
-    """For the heartbeat process: set Django up there, and give the engine of that process."""
-    import django
-
+def heartbeat_transport(settings: str) -> DirectTransport:
+    """For the heartbeat process: set Django up there, and give a transport of that process. `settings` is a settings module."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings)
     django.setup()
-    return DirectEngine()
+    return DirectTransport(DirectEngine())
