@@ -19,11 +19,17 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.core.management import find_commands
 from django.db import connections
 
-from .conf import BY_NAME, DICT, SETTINGS, Kind, Setting, app_settings
+from .conf import BY_NAME, DICT, SETTINGS, Kind, Setting, app_settings, given
 
 TAG: Final = "ezgh_workflows"
 COMMAND: Final = "runworker"
 ISOLATION: Final = "read committed"
+
+# MariaDB's older versions have the one name, newer ones and MySQL the other.
+_LEVEL_QUERIES: Final = {
+    "postgresql": "SHOW transaction_isolation",
+    "mysql": "SHOW VARIABLES WHERE Variable_name IN ('tx_isolation', 'transaction_isolation')",
+}
 
 SQLITE_LINES: Final = (
     "In settings.py, below DATABASES:\n"
@@ -35,16 +41,16 @@ SQLITE_LINES: Final = (
 @register(TAG)
 def is_a_dict(**_: Any) -> list[CheckMessage]:
     """E009: the setting itself is no dict."""
-    given = getattr(settings, DICT, {})
-    if isinstance(given, dict):
+    value = getattr(settings, DICT, {})
+    if isinstance(value, Mapping):
         return []
-    return [Error(f"{DICT} is {given!r:.80}, but must be a dict.", hint=f"{DICT} = {{}} takes every default.", id="ezgh_workflows.E009")]
+    return [Error(f"{DICT} is {_cut(value)}, but must be a dict.", hint=f"{DICT} = {{}} takes every default.", id="ezgh_workflows.E009")]
 
 
 @register(TAG)
 def unknown_keys(**_: Any) -> list[CheckMessage]:
     """E001: a key that is no setting."""
-    return [Error(f"{DICT} has no setting {key!r}.", hint=_nearest(key), id="ezgh_workflows.E001") for key in _given() if key not in BY_NAME]
+    return [Error(f"{DICT} has no setting {key!r}.", hint=_nearest(key), id="ezgh_workflows.E001") for key in given() if key not in BY_NAME]
 
 
 @register(TAG)
@@ -121,15 +127,10 @@ def taken_command(**_: Any) -> list[CheckMessage]:
     return [Warning(f"{other} has a command `{COMMAND}` too; the app listed first wins.", hint=hint, id="ezgh_workflows.W001") for other in others]
 
 
-def _given() -> Mapping[str, Any]:
-    given = getattr(settings, DICT, {})
-    return given if isinstance(given, dict) else {}
-
-
 def _known() -> Iterator[tuple[Setting, Any]]:
     """The settings that are given, with their values."""
-    given = _given()
-    return ((setting, given[setting.name]) for setting in SETTINGS if setting.name in given)
+    values = given()
+    return ((setting, values[setting.name]) for setting in SETTINGS if setting.name in values)
 
 
 def _nearest(key: object) -> str:
@@ -169,12 +170,16 @@ def _fault(setting: Setting, value: Any) -> CheckMessage | None:
     wanted, is_right = _KINDS[setting.kind]
     hint = f"{setting.line} The default is {_shown(setting.default)}."
     if not is_right(value):
-        return Error(f"{DICT}['{setting.name}'] is {value!r:.80}, but must be {wanted}.", hint=hint, id="ezgh_workflows.E002")
+        return Error(f"{DICT}['{setting.name}'] is {_cut(value)}, but must be {wanted}.", hint=hint, id="ezgh_workflows.E002")
     size = value.total_seconds() if isinstance(value, timedelta) else value
     if setting.kind in ("duration", "count", "bytes") and size < setting.least:
         told = f"{DICT}['{setting.name}'] is {_shown(value)}, but must be at least {setting.least:g}{_unit(setting)}."
         return Error(told, hint=hint, id="ezgh_workflows.E003")
     return None
+
+
+def _cut(value: Any) -> str:
+    return f"{value!r:.80}"
 
 
 def _unit(setting: Setting) -> str:
@@ -191,7 +196,8 @@ def _seconds(duration: timedelta) -> str:
 
 def _database() -> Any:
     """The connection of the workflows' database, or None where `DATABASE` names none."""
-    return connections[app_settings.DATABASE] if app_settings.DATABASE in connections else None
+    alias = app_settings.DATABASE
+    return connections[alias] if alias in list(connections) else None
 
 
 def _configured_level(database: Any) -> str:
@@ -206,11 +212,11 @@ def _configured_level(database: Any) -> str:
 
 def _asked_level(database: Any) -> str:
     """The level that a transaction of this connection has."""
-    if database.vendor not in ("postgresql", "mysql"):
+    if database.vendor not in _LEVEL_QUERIES:
         return ISOLATION
     with database.cursor() as cursor:
-        cursor.execute("SHOW transaction_isolation" if database.vendor == "postgresql" else "SELECT @@tx_isolation")
-        return _words(cursor.fetchone()[0])
+        cursor.execute(_LEVEL_QUERIES[database.vendor])
+        return _words(cursor.fetchone()[-1])
 
 
 def _words(level: str) -> str:

@@ -1,6 +1,7 @@
 """Every setting: its name, type, default and one line. Read live from the one dict `EZGH_WORKFLOWS`.
 
-Values are read as they are used, so `override_settings` works; `checks.py` says what is wrong with them.
+A value is read when it is first used and kept until a setting changes, so `override_settings` works and a reading is cheap.
+It judges no value: `checks.py` says what is wrong with one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Setting:
     least: float = 0
 
 
-_SECOND = 1.0
+_SECOND: Final = 1.0
 
 SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("DEFAULT_APP", "text", "default", "The app that starts, events and workers use when they name none."),
@@ -85,8 +86,7 @@ class AppSettings:
         setting = BY_NAME.get(name)
         if setting is None:
             raise AttributeError(f"{DICT} has no setting {name}")
-        given = getattr(settings, DICT, {}).get(name, setting.default)
-        value = read(setting, given)
+        value = read(setting, given().get(name, setting.default))
         self.__dict__[name] = value  # until a setting changes
         return value
 
@@ -95,11 +95,17 @@ class AppSettings:
         self.__dict__.clear()
 
 
-def read(setting: Setting, given: Any) -> Any:
+def given() -> Mapping[str, Any]:
+    """The project's dict as it stands; empty where there is none, or where it is no dict (check E009 says so)."""
+    values = getattr(settings, DICT, {})
+    return values if isinstance(values, Mapping) else {}
+
+
+def read(setting: Setting, value: Any) -> Any:
     """A value as it is used: seconds become a timedelta, a list of names a tuple."""
-    if setting.kind == "duration" and not isinstance(given, timedelta):
-        return timedelta(seconds=given)
-    return tuple(given) if setting.kind == "names" else given
+    if setting.kind == "duration" and not isinstance(value, timedelta):
+        return timedelta(seconds=value)
+    return tuple(value) if setting.kind == "names" else value
 
 
 app_settings = AppSettings()

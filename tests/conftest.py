@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,14 @@ ROOT = Path(__file__).resolve().parent.parent
 # The cores are shared: how long an example takes says nothing about the code.
 hypothesis_settings.register_profile("shared", deadline=None)
 hypothesis_settings.load_profile("shared")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Replace what UTF-8 can't carry in captured logs: reports travel between xdist's processes, and some tests log half a surrogate pair."""
+    report = yield
+    report.sections = [(title, text.encode("utf-8", "replace").decode()) for title, text in report.sections]
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,11 @@ from ..protocol.messages import Failure
 logger = logging.getLogger("ezgh_workflows.engine")
 
 
+def starting(run: Run) -> None:
+    """A run has been stored."""
+    _send(dispatch.starting, run)
+
+
 def run_started(run: Run) -> None:
     """A run was admitted."""
     logger.info("run %s of %s started", run.pk, run.workflow)

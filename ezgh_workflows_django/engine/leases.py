@@ -168,10 +168,12 @@ def _extend(lease_ids: Sequence[str]) -> dict[str, Extension]:
     """Extend those leases that are offered or started, in one guarded write; the others are not in the answer."""
     known = [lease_id for lease_id in lease_ids if groups.is_uuid(lease_id)]
     live = Lease.objects.using(database()).filter(pk__in=known, status__in=[LeaseStatus.OFFERED, LeaseStatus.STARTED])
-    rows = {str(pk): now for pk, now in live.annotate(now=Now()).values_list("pk", "now")}
-    if not rows:
+    found = list(live.annotate(now=Now()).values_list("pk", "now", "worker_id", "worker__seen_at"))
+    if not found:
         return {}
-    now = max(rows.values())
+    now = max(now for _, now, _, _ in found)
+    rows = dict.fromkeys((str(pk) for pk, _, _, _ in found), now)
+    workers.seen({worker_id: seen_at for _, _, worker_id, seen_at in found}, now)
     expires_at = now + app_settings.LEASE_TTL
     landed = live.update(expires_at=expires_at, due_at=Least(Coalesce(F("timeout_at"), expires_at), expires_at))
     if landed != len(rows):  # one ended meanwhile: look again, lease by lease

@@ -119,6 +119,7 @@ def _open(held: Held, definition: Definition, keys: Mapping[str, str]) -> None:
     work.insert(RunLabel(run=run, name=name, value=value) for name, value in json.loads(run.labels).items())
     held.adopt(steps)
     due = run.start_at <= held.now
+    work.after(lambda: announce.starting(run))
     work.record(run, "run.created", version=run.version, **({} if due else {"at": run.start_at}))
     if due:
         admit(held)

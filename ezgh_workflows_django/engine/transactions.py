@@ -62,11 +62,14 @@ def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 @contextmanager
 def write_transaction() -> Iterator[None]:
-    """A transaction that will write. On SQLite it takes the write lock as it begins, so it never has to upgrade a read lock."""
+    """A transaction that will write. On SQLite it takes the write lock as it begins, so it never has to upgrade a read lock.
+
+    Inside a caller's transaction it is a savepoint: what is refused leaves nothing, and the caller's goes on.
+    """
     alias = database()
     connection = connections[alias]
     if connection.vendor != "sqlite" or connection.in_atomic_block:
-        with transaction.atomic(using=alias, savepoint=False):
+        with transaction.atomic(using=alias):
             yield
         return
     _use_wal(connection)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -87,7 +87,7 @@ def session(worker_id: str, claim_id: str) -> Session:
     worker = workers.filter(pk=_checked_id(worker_id), left_at=None).first()
     if worker is None:
         raise UnknownWorker(f"worker session {worker_id} is not known: register again")
-    _seen(worker)
+    seen({worker.pk: worker.seen_at}, worker.now)
     return Session(worker.pk, worker.name, worker.app, frozenset(json.loads(worker.unservable)), worker.repeated, worker.now)
 
 
@@ -130,6 +130,14 @@ def forget_lost(now: datetime, limit: int) -> int:
     return len(lost)
 
 
+def seen(sessions: Mapping[uuid.UUID, datetime], now: datetime) -> None:
+    """Renew what these sessions announced, given when each was last heard of; written at most once a minute."""
+    every = min(SEEN_EVERY, app_settings.ANNOUNCEMENT_TTL / 3)
+    stale = [worker_id for worker_id, seen_at in sessions.items() if now - seen_at >= every]
+    if stale:
+        Worker.objects.using(database()).filter(pk__in=stale).update(seen_at=now)
+
+
 def ban(lease: Lease) -> None:
     """Remember that this session can't serve this definition: it is not offered to it again."""
     worker = Worker.objects.using(database()).get(pk=lease.worker_id)
@@ -155,13 +163,6 @@ def _measure_invocation(app_id: int) -> None:
     announced = Announcement.objects.using(database()).filter(worker__app=app_id)
     longest = announced.aggregate(longest=Max("definition__longest_timeout_ms"))["longest"] or 0
     App.objects.using(database()).filter(pk=app_id).update(invocation_ms=min(max(longest, SHORTEST_INVOCATION_MS), LONGEST_INVOCATION_MS))
-
-
-def _seen(worker: Worker) -> None:
-    """Renew what the session announced; written at most once a minute."""
-    every = min(SEEN_EVERY, app_settings.ANNOUNCEMENT_TTL / 3)
-    if worker.now - worker.seen_at >= every:
-        Worker.objects.using(database()).filter(pk=worker.pk).update(seen_at=worker.now)
 
 
 def _checked_name(name: str) -> str:
