@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import IntegrityError, transaction
 
@@ -16,6 +16,8 @@ from ..errors import InvalidWorkflow, UnknownWorkflow
 from ..models import App, Definition, Revision, Run
 from ..protocol import codec
 from .transactions import database
+
+R = TypeVar("R", Definition, Revision)
 
 SCHEMAS = "input_schemas"
 _PLANS = 2048
@@ -84,12 +86,13 @@ def _code_faults(built: Plan) -> list[str]:
     return []
 
 
-def _insert_or_get(row: Any, **identity: Any) -> Any:
+def _insert_or_get(row: R, **identity: Any) -> R:
     """Insert a row, or give back the one another process inserted first; the caller's transaction survives the clash."""
     rows = type(row)._default_manager.using(database())
     try:
         with transaction.atomic(using=database()):
             row.save(using=database(), force_insert=True)
     except IntegrityError:
-        return rows.get(**identity)
+        found: R = rows.get(**identity)
+        return found
     return row

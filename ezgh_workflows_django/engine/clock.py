@@ -49,6 +49,12 @@ class StatementNow(_Moment):
     sql = {"postgresql": "statement_timestamp()", "mysql": "UTC_TIMESTAMP(6)"}
 
 
+def read_at(row: Any) -> datetime:
+    """The moment a row was read, where its query asked for it: `annotate(now=Now())`."""
+    moment: datetime = row.now
+    return moment
+
+
 def freeze(source: Callable[[], datetime] | None) -> None:
     """Let `source` tell the time to this process, or, with `None`, the database again. For tests."""
     global _frozen

@@ -6,23 +6,20 @@ the connection of the thread it runs in.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import django
-from asgiref.sync import sync_to_async
-from django.db import DatabaseError, InterfaceError, close_old_connections, connections, reset_queries
-from django.utils import timezone, translation
+from django.db import DatabaseError, InterfaceError, connections
 
 from ..protocol.messages import Answer, Beat, Claimed, ClaimRequest, Extension, Lease, Registered, Registration, Report
 from ..worker.transports.direct import DirectTransport
 from ..worker.transports.recipe import Recipe
 from . import leases, maintenance, outcomes, wakeups, workers
+from .hygiene import BodyScope, engine_call
 from .sql import portable as sql
-from .transactions import database
 
 
 class DirectEngine:
@@ -35,19 +32,19 @@ class DirectEngine:
 
     def register(self, registration: Registration) -> Registered:
         """`engine.workers.register`."""
-        with connection_checked():
+        with engine_call():
             return workers.register(registration)
 
     def claim(self, request: ClaimRequest) -> Claimed:
         """`engine.leases.claim`, held up to `wait_ms` while there is nothing: woken by the bell, looking now and then."""
         until = time.monotonic() + request.wait_ms / 1000
-        with connection_checked():
+        with engine_call():
             call = leases.open_claim(request)
         if request.wait_ms:
             wakeups.listener.ensure()
         while True:
             rings = wakeups.bell.rings(call.session.app.pk)
-            with connection_checked():
+            with engine_call():
                 answer = call.look()
                 due_in = _seconds_to_next(call) if not answer.leases and request.wait_ms else 0.0
             left = until - time.monotonic()
@@ -57,27 +54,27 @@ class DirectEngine:
 
     def started(self, lease_ids: Sequence[str]) -> list[Extension]:
         """`engine.leases.started`."""
-        with connection_checked():
+        with engine_call():
             return leases.started(lease_ids)
 
     def heartbeat(self, beats: Sequence[Beat]) -> list[Extension]:
         """`engine.leases.heartbeat`."""
-        with connection_checked():
+        with engine_call():
             return leases.heartbeat(beats)
 
     def report(self, reports: Sequence[Report]) -> list[Answer]:
         """`engine.outcomes.report`."""
-        with connection_checked():
+        with engine_call():
             return outcomes.report(reports)
 
     def leave(self, worker_id: str) -> None:
         """`engine.workers.leave`."""
-        with connection_checked():
+        with engine_call():
             workers.leave(worker_id)
 
     def tend(self) -> None:
         """Give maintenance a turn."""
-        with connection_checked():
+        with engine_call():
             maintenance.tick()
 
     def interrupt(self) -> None:
@@ -114,52 +111,6 @@ def _seconds_to_next(call: leases.Claim) -> float:
         return wakeups.listener.patience
     available_at, now = found
     return max(0.0, (available_at - now).total_seconds())
-
-
-class BodyScope:
-    """What surrounds a body: connections checked before and after, language and time zone as the settings have them.
-
-    For an async body the connections are those of the thread that Django runs its async ORM in.
-    """
-
-    def __init__(self) -> None:
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> None:
-        self._stack.enter_context(connection_checked())
-        self._stack.enter_context(translation.override(None))
-        self._stack.enter_context(timezone.override(None))
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-    async def __aenter__(self) -> None:
-        await sync_to_async(_close_stale)()
-        self._stack.enter_context(translation.override(None))
-        self._stack.enter_context(timezone.override(None))
-
-    async def __aexit__(self, *error: object) -> None:
-        self._stack.close()
-        await sync_to_async(_close_stale)()
-
-
-@contextlib.contextmanager
-def connection_checked() -> Iterator[None]:
-    """Close connections that are stale or broken before and after a unit of work, and forget logged queries.
-
-    Does nothing to a connection that is inside a transaction of somebody else's (a test's).
-    """
-    _close_stale()
-    try:
-        yield
-    finally:
-        _close_stale()
-
-
-def _close_stale() -> None:
-    if not connections[database()].in_atomic_block:
-        reset_queries()
-        close_old_connections()
 
 
 def heartbeat_transport(settings: str) -> DirectTransport:

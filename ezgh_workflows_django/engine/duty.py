@@ -6,17 +6,20 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from .locking import Held, hold_free
 from .transactions import verb
 
 logger = logging.getLogger("ezgh_workflows.maintenance")
 
+K = TypeVar("K")
+
 POSTPONE = timedelta(minutes=5)
 """How long a row that could not be dealt with is left alone."""
 
 
-def each(rows: Iterable[tuple[object, uuid.UUID]], act: Callable[[Held, object], None], postpone: Callable[[object], None]) -> int:
+def each(rows: Iterable[tuple[K, uuid.UUID]], act: Callable[[Held, K], None], postpone: Callable[[K], None]) -> int:
     """Deal with due rows, each given as its key and its run; returns how many were looked at.
 
     A run that somebody holds is passed over: the next tick comes to it. A row that fails is logged and postponed.
@@ -33,7 +36,7 @@ def each(rows: Iterable[tuple[object, uuid.UUID]], act: Callable[[Held, object],
 
 
 @verb
-def _one(run_id: uuid.UUID, key: object, act: Callable[[Held, object], None]) -> None:
+def _one(run_id: uuid.UUID, key: K, act: Callable[[Held, K], None]) -> None:
     held, work = hold_free([run_id])
     if work is not None:
         act(held[run_id], key)

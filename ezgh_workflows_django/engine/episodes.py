@@ -49,7 +49,7 @@ def resolve(run_id: uuid.UUID | str, step: str, output: Any, reason: str, actor:
     [row] = held.steps([step])
     if row.kind == StepKind.ON_FAILURE or row.status not in (StepStatus.FAILED, StepStatus.WAITING):
         raise VerbRefused(f"step {step} of run {run_id} is {row.status}: only a failed or a waiting step can be resolved")
-    told = {"reason": reason[:500], "by": actor[1]}
+    told: dict[str, Any] = {"reason": reason[:500], "by": actor[1]}
     if row.status == StepStatus.WAITING:
         Wait.objects.using(database()).filter(step=row).delete()
         held.work.record(held.run, "step.resolved", step=step, **told)
@@ -66,7 +66,7 @@ def resume(run_id: uuid.UUID | str, actor: Actor = trail.SYSTEM) -> None:
         retry(run_id, actor=actor)
 
 
-def _reopen_resolved(held: Held, row: Step, told: dict[str, str]) -> Step:
+def _reopen_resolved(held: Held, row: Step, told: dict[str, Any]) -> Step:
     """The failed step counts as open until it succeeds; other failed steps, if any, begin again."""
     _refuse_live(held, "resolve")
     _reopen(held, "step.resolved", step=row.name, **told)

@@ -15,6 +15,8 @@ from ..models import JournalEntry, Run, Step
 from ..protocol.messages import Failure
 from ..protocol.states import RunStatus
 from . import episodes, events, payloads, reading, runs
+from .runs import Actor
+from .trail import SYSTEM
 from .transactions import database
 
 LOOK_EVERY = 0.2
@@ -92,7 +94,7 @@ class RunHandle:
     @property
     def journal(self) -> list[JournalEntry]:
         """What happened to it, in order."""
-        return list(JournalEntry.objects.using(database()).filter(run=self.id).order_by("seq"))
+        return list(JournalEntry.objects.using(database()).filter(run=self.run).order_by("seq"))
 
     def result(self, timeout: float | None = None) -> Any:
         """The run's output, waiting for its end at most `timeout` seconds (None: for ever).
@@ -115,23 +117,23 @@ class RunHandle:
         """Send it an event of its own: `delivered` or `buffered`. Raises `RunTerminal`."""
         return events.signal(self.id, name, payload)
 
-    def cancel(self, reason: str = "", *, actor: runs.Actor = runs.trail.SYSTEM) -> RunStatus:
+    def cancel(self, reason: str = "", *, actor: Actor = SYSTEM) -> RunStatus:
         """End it; returns the status it is left in. Raises `RunTerminal` where it had ended otherwise."""
         return runs.cancel(self.id, reason, actor)
 
-    def retry(self, from_step: str | None = None, *, actor: runs.Actor = runs.trail.SYSTEM) -> None:
+    def retry(self, from_step: str | None = None, *, actor: Actor = SYSTEM) -> None:
         """Begin again from its failed steps, or from one by name. Raises `VerbRefused` while it is at work."""
         episodes.retry(self.id, from_step, actor)
 
-    def pause(self, reason: str = "", *, actor: runs.Actor = runs.trail.SYSTEM) -> None:
+    def pause(self, reason: str = "", *, actor: Actor = SYSTEM) -> None:
         """Offer nothing of it until `resume`. Raises `RunTerminal`."""
         runs.pause(self.id, reason, actor)
 
-    def resume(self, *, actor: runs.Actor = runs.trail.SYSTEM) -> None:
+    def resume(self, *, actor: Actor = SYSTEM) -> None:
         """Undo `pause`; a run that needs attention is retried from its failed steps."""
         episodes.resume(self.id, actor)
 
-    def resolve(self, step: str, output: Any, reason: str, *, actor: runs.Actor = runs.trail.SYSTEM) -> None:
+    def resolve(self, step: str, output: Any, reason: str, *, actor: Actor = SYSTEM) -> None:
         """End a failed or waiting step by hand with this output. Raises `VerbRefused`, `UnknownStep`."""
         episodes.resolve(self.id, step, output, reason, actor)
 
@@ -193,4 +195,4 @@ def _result(run: Run) -> Any:
         return reading.output(run)
     failure = reading.failure(run)
     why = failure.message if failure else run.reason
-    raise _ENDED[RunStatus(run.status)](f"run {run.pk} of {run.workflow} {run.status}{': ' + why if why else ''}", str(run.pk), failure and failure.to_json())
+    raise _ENDED[RunStatus(run.status)](f"run {run.pk} of {run.workflow} {run.status}{': ' + why if why else ''}", str(run.pk), failure.to_json() if failure else None)

@@ -24,7 +24,7 @@ from ..protocol import messages
 from ..protocol.messages import Beat, Claimed, ClaimRequest, Extension, Failure, Refused
 from ..protocol.states import LeaseStatus, StepKind, StepStatus
 from . import catalog, groups, ids, payloads, refusals, workers
-from .clock import Now
+from .clock import Now, read_at
 from .locking import Held
 from .progress import ON_FAILURE
 from .sql import portable as sql
@@ -103,7 +103,7 @@ def _take(session: Session, candidates: Sequence[sql.Candidate], claim_id: str, 
     if not steps:
         return [], session.now
     sql.lease_steps([step.pk for step in steps])
-    now = max(step.now for step in steps)
+    now = max(map(read_at, steps))
     leases = [_offer(session, step, catalog.plan(versions[step.pk], step.definition_id).step(step.name), claim_id, now) for step in steps]
     Lease.objects.using(database()).bulk_create(leases)
     return leases, now

@@ -19,7 +19,7 @@ from ..definitions.plan import Plan
 from ..errors import UnknownRun, UnknownStep
 from ..models import Run, Step
 from . import catalog
-from .clock import Now
+from .clock import Now, read_at
 from .transactions import QUERY_KEYS, batched, database
 from .work import Work
 
@@ -83,7 +83,7 @@ def hold(run_id: uuid.UUID | str) -> Held:
     run = _locked(_runs().filter(pk=run_id)).first()
     if run is None:
         raise UnknownRun(f"there is no run {run_id}")
-    return Held(run, catalog.plan_of(run), Work(run.now))
+    return Held(run, catalog.plan_of(run), Work(read_at(run)))
 
 
 def hold_free(run_ids: Iterable[uuid.UUID]) -> tuple[dict[uuid.UUID, Held], Work | None]:
@@ -91,7 +91,7 @@ def hold_free(run_ids: Iterable[uuid.UUID]) -> tuple[dict[uuid.UUID, Held], Work
     runs = list(_locked(_runs().filter(pk__in=set(run_ids)).order_by("pk"), skip_locked=True))
     if not runs:
         return {}, None
-    work = Work(max(run.now for run in runs))
+    work = Work(max(map(read_at, runs)))
     return {run.pk: Held(run, catalog.plan_of(run), work) for run in runs}, work
 
 

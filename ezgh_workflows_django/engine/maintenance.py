@@ -17,7 +17,7 @@ from ..conf import app_settings
 from ..models import Event, Lease, Run, Step, Tick, Worker
 from ..protocol.states import RunStatus
 from . import events, reclaim, retention, runs, starts, timers, workers
-from .clock import Now
+from .clock import Now, read_at
 from .transactions import database, verb
 
 BATCH = 200
@@ -128,9 +128,11 @@ def _take_turn(row: Any, late: list[datetime]) -> bool:
 
 def _lenient_until(row: Any) -> datetime | None:
     """After a gap longer than a lease lives nobody's heartbeats could land: the healthy get one TTL to be heard of again."""
-    if row.now - row.ticked_at > app_settings.LEASE_TTL:
-        return row.now + app_settings.LEASE_TTL
-    return row.lenient_until if row.lenient_until and row.lenient_until > row.now else None
+    now = read_at(row)
+    if now - row.ticked_at > app_settings.LEASE_TTL:
+        return now + app_settings.LEASE_TTL
+    until: datetime | None = row.lenient_until
+    return until if until is not None and until > now else None
 
 
 def _freshness() -> timedelta:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from ..conf import app_settings
 from ..definitions.plan import PlanStep
@@ -33,7 +34,7 @@ def succeed(held: Held, step: Step, output: str | None, by: Lease | None = None)
     """
     _close(held, step, StepStatus.SUCCEEDED, by=by, output=output)
     if step.kind == StepKind.ON_FAILURE:
-        return _finish(held, RunStatus(held.run.ending_as))
+        return _finish(held, _ending(held))
     return open_steps(held, _unblocked(held, step))
 
 
@@ -64,7 +65,7 @@ def fail(held: Held, step: Step, failure: Failure, by: Lease | None = None) -> N
     _close(held, step, StepStatus.FAILED, by=by, failure=told)
     held.work.after(lambda: announce.step_failed(held.run, step.name, told))
     if step.kind == StepKind.ON_FAILURE:
-        return _finish(held, RunStatus(held.run.ending_as))
+        return _finish(held, _ending(held))
     if held.plan.steps[step.name].retry.exhausted == "pause":
         return _park(held, told)
     return fall(held, RunStatus.FAILED, told, inputs.input_text(held, step))
@@ -80,7 +81,7 @@ def fall(held: Held, ending_as: RunStatus, failure: Failure, input_text: str | N
     unacknowledged = _unacknowledged(held)
     _arm_on_failure(held, input_text, blockers=unacknowledged)
     _enter_failing(held)
-    held.work.record(held.run, "run.failing", **{"as": ending_as, "failure": failure.to_json(), "unacknowledged": unacknowledged})
+    held.work.record(held.run, "run.failing", ending_as=ending_as, failure=failure.to_json(), unacknowledged=unacknowledged)
     return None
 
 
@@ -88,7 +89,7 @@ def cancel(held: Held, reason: str) -> None:
     """The run is over by somebody's wish; a run that was failing ends as it was to end."""
     cut_short(held, "run")
     held.work.move(held.run, reason=reason[:500])
-    _finish(held, RunStatus(held.run.ending_as) if held.run.ending_as else RunStatus.CANCELLED)
+    _finish(held, _ending(held) if held.run.ending_as else RunStatus.CANCELLED)
 
 
 def open_step(held: Held, step: Step) -> tuple[bool, str | None]:
@@ -198,7 +199,7 @@ def _close(held: Held, step: Step, status: StepStatus, *, by: Lease | None = Non
     ended = {"output": output} if failure is None else {"failure": _text(failure)}
     held.work.move(step, status=status, ended_at=held.now, claim_order=None, timer_at=None, **ended)
     held.work.move(held.run, open_steps=max(0, held.run.open_steps - 1))
-    told = {} if failure is None else {"failure": failure.to_json()}
+    told: dict[str, Any] = {} if failure is None else {"failure": failure.to_json()}
     held.work.record(held.run, f"step.{status}", step=step.name, attempt=step.attempts or None, worker=by.worker_name if by else "", **told)
 
 
@@ -223,6 +224,11 @@ def _enter_failing(held: Held) -> None:
     else:
         held.work.move(held.run, status=RunStatus.FAILING, paused_from=None)
     held.work.move(held.run, attention=False, due_at=held.now + COMPENSATION_LIMIT)
+
+
+def _ending(held: Held) -> RunStatus:
+    """How a run that fails was to end."""
+    return RunStatus(held.run.ending_as or RunStatus.FAILED)
 
 
 def _text(failure: Failure) -> str:

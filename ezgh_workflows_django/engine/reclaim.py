@@ -5,6 +5,7 @@ Every write is guarded by the lease as it stands under its run's lock and its ow
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
@@ -28,7 +29,7 @@ def run_once(now: datetime, limit: int) -> int:
     return duty.each(list(due), _act, lambda pk: _postpone(pk, now))
 
 
-def _act(held: Held, lease_id: object) -> None:
+def _act(held: Held, lease_id: uuid.UUID) -> None:
     lease = _locked(lease_id)
     if lease is None or lease.due_at is None or lease.due_at > held.now:
         return
@@ -37,7 +38,7 @@ def _act(held: Held, lease_id: object) -> None:
     _ACTS.get(LeaseStatus(lease.status), progress.acknowledge)(held, lease)
 
 
-def _locked(lease_id: object) -> Lease | None:
+def _locked(lease_id: uuid.UUID) -> Lease | None:
     """The lease under its own lock, so that no heartbeat lands between this look and the write."""
     leases = Lease.objects.using(database()).filter(pk=lease_id)
     features = connections[database()].features
@@ -93,7 +94,7 @@ def _reclaim(held: Held, lease: Lease) -> None:
     return progress.make_ready(held, lease.step, held.now, started_at=None)
 
 
-def _postpone(lease_id: object, now: datetime) -> None:
+def _postpone(lease_id: uuid.UUID, now: datetime) -> None:
     Lease.objects.using(database()).filter(pk=lease_id).update(due_at=duty.later(now))
 
 

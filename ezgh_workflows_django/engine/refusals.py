@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from ..models import Lease
 from ..protocol.messages import Refused
 from ..protocol.states import LIVE_LEASE, Delivery, LeaseStatus, Refusal
-from . import progress
+from . import payloads, progress
 from .locking import Held
 
 BY_WORKER = "worker"
@@ -60,4 +59,5 @@ def acknowledge(held: Held, lease: Lease) -> None:
 
 
 def _outcome(lease: Lease) -> Mapping[str, Any] | None:
-    return None if lease.outcome is None else json.loads(lease.outcome)
+    stored: Mapping[str, Any] | None = payloads.from_text(lease.outcome)
+    return stored

@@ -28,7 +28,7 @@ def prune(now: datetime, limit: int, keep: timedelta) -> int:
     return duty.each([(pk, pk) for pk in due], _delete, lambda _: None)
 
 
-def _delete(held: Held, _: object) -> None:
+def _delete(held: Held, _: uuid.UUID) -> None:
     """Look again under the lock: a retry may have opened the run a moment ago."""
     if not held.run.is_terminal or held.run.ended_at is None:
         return

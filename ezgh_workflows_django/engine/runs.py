@@ -91,7 +91,7 @@ def run_once(now: datetime, limit: int) -> int:
     return duty.each([(pk, pk) for pk in due.order_by("due_at").values_list("pk", flat=True)[:limit]], _act, lambda pk: _postpone(pk, now))
 
 
-def _act(held: Held, _: object) -> None:
+def _act(held: Held, _: uuid.UUID) -> None:
     if held.run.is_terminal or held.run.due_at is None or held.run.due_at > held.now:
         return
     if deadline_binds(held):
@@ -107,7 +107,7 @@ def _unpause(held: Held) -> None:
     progress.thaw(held)
 
 
-def _postpone(run_id: object, now: datetime) -> None:
+def _postpone(run_id: uuid.UUID, now: datetime) -> None:
     Run.objects.using(database()).filter(pk=run_id).update(due_at=duty.later(now))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import uuid
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,12 +77,12 @@ def run_once(now: datetime, limit: int) -> int:
     return duty.each([(pk, pk) for pk in due[:limit]], _admit_due, lambda pk: _postpone(pk, now))
 
 
-def _admit_due(held: Held, _: object) -> None:
+def _admit_due(held: Held, _: uuid.UUID) -> None:
     if held.run.status == RunStatus.QUEUED and held.run.start_at <= held.now:
         admit(held)
 
 
-def _postpone(run_id: object, now: datetime) -> None:
+def _postpone(run_id: uuid.UUID, now: datetime) -> None:
     Run.objects.using(database()).filter(pk=run_id).update(due_at=duty.later(now))
 
 
@@ -120,7 +121,8 @@ def _open(held: Held, definition: Definition, keys: Mapping[str, str]) -> None:
     held.adopt(steps)
     due = run.start_at <= held.now
     work.after(lambda: announce.starting(run))
-    work.record(run, "run.created", version=run.version, **({} if due else {"at": run.start_at}))
+    told: dict[str, Any] = {} if due else {"at": run.start_at}
+    work.record(run, "run.created", version=run.version, **told)
     if due:
         admit(held)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from ..conf import app_settings
 from ..errors import UnknownApp
 from ..models import App, Organization, Project
-from .clock import Now
+from .clock import Now, read_at
 from .transactions import database, verb
 
 DEFAULT = "default"
@@ -21,7 +21,7 @@ def app_now(name: str | None) -> tuple[App, datetime]:
     wanted = name or str(app_settings.DEFAULT_APP)
     app = App.objects.using(database()).annotate(now=Now()).filter(name=wanted).order_by("pk").first()
     if app is not None:
-        return app, app.now
+        return app, read_at(app)
     if wanted.startswith(App.DEV_PREFIX):
         provision()
         return app_now(create_app(wanted, queue=wanted).name)

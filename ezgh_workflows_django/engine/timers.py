@@ -5,6 +5,7 @@ A timer fires once, late rather than never. Where two things of a run are due, t
 
 from __future__ import annotations
 
+import uuid
 from datetime import datetime
 
 from ..models import Step, Wait
@@ -14,6 +15,9 @@ from . import duty, inputs, progress, runs, waits
 from .locking import Held
 from .transactions import database
 
+_Timer = tuple[uuid.UUID, str]
+"""A run's id and the name of one of its steps."""
+
 
 def run_once(now: datetime, limit: int) -> int:
     """Fire up to `limit` timers that are due, the earliest first; returns how many were looked at."""
@@ -21,8 +25,8 @@ def run_once(now: datetime, limit: int) -> int:
     return duty.each([((run_id, name), run_id) for name, run_id in due], _act, lambda key: _postpone(key, now))
 
 
-def _act(held: Held, key: object) -> None:
-    _, name = key  # type: ignore[misc]  # a key of this duty is a run's id and a step's name
+def _act(held: Held, key: _Timer) -> None:
+    _, name = key
     step = held.find(name)
     if step is None or step.timer_at is None or step.timer_at > held.now or held.run.is_terminal:
         return
@@ -56,6 +60,6 @@ def _time_out(held: Held, step: Step, wait: Wait) -> None:
     return progress.fail(held, step, Failure(class_=FailureClass.TIMEOUT, message=f'no "{wait.event}"{keyed} came until {wait.timeout_at:%Y-%m-%d %H:%M:%S} UTC'))
 
 
-def _postpone(key: object, now: datetime) -> None:
-    run_id, name = key  # type: ignore[misc]  # a key of this duty is a run's id and a step's name
+def _postpone(key: _Timer, now: datetime) -> None:
+    run_id, name = key
     Step.objects.using(database()).filter(run=run_id, name=name).update(timer_at=duty.later(now))

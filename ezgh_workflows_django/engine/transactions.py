@@ -67,7 +67,7 @@ def write_transaction() -> Iterator[None]:
     Inside a caller's transaction it is a savepoint: what is refused leaves nothing, and the caller's goes on.
     """
     alias = database()
-    connection = connections[alias]
+    connection: Any = connections[alias]
     if connection.vendor != "sqlite" or connection.in_atomic_block:
         with transaction.atomic(using=alias):
             yield

@@ -31,7 +31,7 @@ class Work:
         self._changes: dict[tuple[type[models.Model], Any], dict[str, Any]] = {}
         self._new: dict[int, models.Model] = {}
         self._journal: list[JournalEntry] = []
-        self._after: list[Callable[[], None]] = []
+        self._after: list[Callable[[], object]] = []
         self._awake: set[int] = set()
 
     def insert(self, rows: Iterable[models.Model]) -> None:
@@ -56,7 +56,7 @@ class Work:
         text = codec.dumps(data, limit=None, what="journal") if data else "{}"
         self._journal.append(JournalEntry(run=run, seq=run.journal_seq, kind=kind, at=self.now, step=step, attempt=attempt, worker=worker, data=text))
 
-    def after(self, callback: Callable[[], None]) -> None:
+    def after(self, callback: Callable[[], object]) -> None:
         """Do this once the transaction has committed; an error in it is logged, never raised."""
         self._after.append(callback)
 
@@ -113,6 +113,6 @@ def _set(row: models.Model, fields: dict[str, Any]) -> None:
         setattr(row, name, value)
 
 
-def after_commit(callback: Callable[[], None]) -> None:
+def after_commit(callback: Callable[[], object]) -> None:
     """Run a callback once the caller's transaction has committed, or now where there is none."""
     transaction.on_commit(callback, using=database(), robust=True)

@@ -6,16 +6,36 @@ identifiers and stored JSON say what they need themselves, on MariaDB only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+_Set = TypeVar("_Set")
+_Get = TypeVar("_Get")
+
 if TYPE_CHECKING:
-    _Char = models.CharField[str, str]
-    _Text = models.TextField[str, str]
-else:  # Django's own classes take no parameters
-    _Char, _Text = models.CharField, models.TextField
+
+    class _Char(models.CharField[_Set, _Get]):
+        """Django's class, with the parameters its stubs give it."""
+
+    class _Text(models.TextField[_Set, _Get]):
+        """Django's class, with the parameters its stubs give it."""
+
+else:
+
+    class _Char(models.CharField):
+        """Django's class, which takes no parameters at run time."""
+
+        def __class_getitem__(cls, parameters: object) -> type:
+            return cls
+
+    class _Text(models.TextField):
+        """Django's class, which takes no parameters at run time."""
+
+        def __class_getitem__(cls, parameters: object) -> type:
+            return cls
+
 
 IDENTIFIER_LENGTH = 255
 NAME_LENGTH = 128
@@ -33,7 +53,7 @@ class ExactTextMixin:
         return parameters
 
 
-class IdentifierField(ExactTextMixin, _Char):
+class IdentifierField(ExactTextMixin, _Char[_Set, _Get]):
     """A name or key that is looked up; at most 255 characters unless said otherwise."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -41,7 +61,7 @@ class IdentifierField(ExactTextMixin, _Char):
         super().__init__(*args, **kwargs)
 
 
-class JsonTextField(ExactTextMixin, _Text):
+class JsonTextField(ExactTextMixin, _Text[_Set, _Get]):
     """JSON kept as text: read back as it was written on every database. `protocol.codec` reads and writes it."""
 
 

@@ -12,7 +12,7 @@ from django.db.models import F, Q
 
 from ...models import Step
 from ...protocol.states import StepStatus
-from ..clock import Now, StatementNow
+from ..clock import Now, StatementNow, read_at
 from ..transactions import database
 
 
@@ -55,14 +55,9 @@ def lease_steps(step_ids: Collection[int]) -> int:
 
 def next_available(serving: Mapping[int, frozenset[str] | None]) -> tuple[datetime, datetime] | None:
     """When the next step becomes available, and the moment now; None where there is none."""
-    return (
-        Step.objects.using(database())
-        .filter(revision_id__in=list(serving), claim_order__isnull=False)
-        .order_by("available_at")
-        .annotate(now=Now())
-        .values_list("available_at", "now")
-        .first()
-    )
+    waiting = Step.objects.using(database()).filter(revision_id__in=list(serving), claim_order__isnull=False)
+    found = waiting.annotate(now=Now()).order_by("available_at").first()
+    return None if found is None or found.available_at is None else (found.available_at, read_at(found))
 
 
 def _served(serving: Mapping[int, frozenset[str] | None]) -> Q:
