@@ -1,4 +1,4 @@
-"""Settings of the test project, from the environment: DATABASE_URL, SECRET_KEY, DEBUG, ALLOWED_HOSTS, WORKFLOWS."""
+"""Settings of the test project, from the environment: DATABASE_URL, SECRET_KEY, DEBUG, ALLOWED_HOSTS, EXTRA_APPS, WORKFLOWS."""
 
 import json
 from pathlib import Path
@@ -21,6 +21,8 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "ezgh_workflows_django",
     "testproject",
+    "testproject.shop",
+    *env.list("EXTRA_APPS", default=[]),
 ]
 
 MIDDLEWARE = [

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import NoServer
+from ..protocol.states import RunStatus
 from .durations import Duration
 from .policies import Key, key_text
 from .starts import MISSING, Start
@@ -27,6 +28,10 @@ class RunHandle(Protocol):
     @property
     def id(self) -> str:
         """The run's id, as text."""
+
+    @property
+    def status(self) -> RunStatus:
+        """The stored state."""
 
     @property
     def phase(self) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -253,7 +253,7 @@ def _cron_faults(cron: Cron) -> Iterator[str]:
     yield from _schedule_faults(cron.expression)
     try:
         ZoneInfo(cron.timezone)
-    except Exception:  # zoneinfo raises ValueError, OSError, KeyError and TypeError for bad names
+    except Exception:  # noqa: BLE001 - zoneinfo raises ValueError, OSError, KeyError and TypeError for bad names
         yield f"timezone: {cron.timezone!r} is no known time zone, such as Europe/Madrid"
     if cron.payload is not MISSING:
         yield from _payload_faults(cron.payload)
@@ -268,7 +268,7 @@ def _schedule_faults(expression: object) -> Iterator[str]:
         yield f"expression: {expression!r} is no five fields of cron, such as 0 9 * * 1-5"
         return
     try:
-        CronSim(expression, datetime(2024, 1, 1))
+        CronSim(expression, datetime(2024, 1, 1, tzinfo=UTC))
     except CronSimError as error:
         yield f"expression: {expression!r}: {error}"
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, TypeVar
-
-from django.db import IntegrityError, transaction
+from typing import Any
 
 from ..definitions.graph import Workflow
 from ..definitions.plan import Plan
@@ -15,9 +13,8 @@ from ..definitions.registry import registry
 from ..errors import InvalidWorkflow, UnknownWorkflow
 from ..models import App, Definition, Revision, Run
 from ..protocol import codec
+from . import uniques
 from .transactions import database
-
-R = TypeVar("R", Definition, Revision)
 
 SCHEMAS = "input_schemas"
 _PLANS = 2048
@@ -51,10 +48,12 @@ def store(app: App, spec: Mapping[str, Any], now: datetime) -> Definition:
     """Store a definition where it is missing (insert or ignore), and its revision. Safe in a caller's transaction."""
     hashed = {name: value for name, value in spec.items() if name != SCHEMAS}
     built = Plan.from_spec(hashed)
-    known = Definition.objects.using(database()).filter(app=app, workflow=built.name, version=built.version).first()
+    definitions = Definition.objects.using(database()).filter(app=app, workflow=built.name, version=built.version)
+    known = definitions.first()
     if known is not None:
         return known
-    revision = _insert_or_get(Revision(app=app, workflow=built.name, revision=built.revision), app=app, workflow=built.name, revision=built.revision)
+    revisions = Revision.objects.using(database()).filter(app=app, workflow=built.name, revision=built.revision)
+    revision = uniques.insert_or_find(Revision(app=app, workflow=built.name, revision=built.revision), revisions.first)
     definition = Definition(
         app=app,
         revision=revision,
@@ -65,7 +64,7 @@ def store(app: App, spec: Mapping[str, Any], now: datetime) -> Definition:
         longest_timeout_ms=built.longest_timeout_ms,
         created_at=now,
     )
-    return _insert_or_get(definition, app=app, workflow=built.name, version=built.version)
+    return uniques.insert_or_find(definition, definitions.first)
 
 
 def newest(app: App, name: str) -> Definition:
@@ -84,15 +83,3 @@ def _code_faults(built: Plan) -> list[str]:
     except UnknownWorkflow:
         return [f"workflow {built.name}, step {step.name}: a callable key stays on the server; use key_expr" for step in waits]
     return []
-
-
-def _insert_or_get(row: R, **identity: Any) -> R:
-    """Insert a row, or give back the one another process inserted first; the caller's transaction survives the clash."""
-    rows = type(row)._default_manager.using(database())
-    try:
-        with transaction.atomic(using=database()):
-            row.save(using=database(), force_insert=True)
-    except IntegrityError:
-        found: R = rows.get(**identity)
-        return found
-    return row

@@ -11,11 +11,9 @@ import threading
 import time
 from collections.abc import Sequence
 
-import django
 from django.db import DatabaseError, InterfaceError, connections
 
 from ..protocol.messages import Answer, Beat, Claimed, ClaimRequest, Extension, Lease, Registered, Registration, Report
-from ..worker.transports.direct import DirectTransport
 from ..worker.transports.recipe import Recipe
 from . import leases, maintenance, outcomes, wakeups, workers
 from .hygiene import BodyScope, engine_call
@@ -90,7 +88,8 @@ class DirectEngine:
     @property
     def recipe(self) -> Recipe:
         """How the heartbeat process builds a transport to the same database."""
-        return Recipe(f"{__name__}:heartbeat_transport", {"settings": os.environ.get("DJANGO_SETTINGS_MODULE", "")})
+        # By name: that module sets Django up first, and this one can't be imported before.
+        return Recipe(f"{__package__}.elsewhere:transport", {"settings": os.environ.get("DJANGO_SETTINGS_MODULE", "")})
 
     def release(self) -> None:
         """Close the connections of the calling thread, which is about to end."""
@@ -111,10 +110,3 @@ def _seconds_to_next(call: leases.Claim) -> float:
         return wakeups.listener.patience
     available_at, now = found
     return max(0.0, (available_at - now).total_seconds())
-
-
-def heartbeat_transport(settings: str) -> DirectTransport:
-    """For the heartbeat process: set Django up there, and give a transport of that process. `settings` is a settings module."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings)
-    django.setup()
-    return DirectTransport(DirectEngine())

@@ -6,8 +6,9 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from ..errors import InvalidPayload
 from .locking import Held, hold_free
 from .transactions import verb
 
@@ -17,6 +18,9 @@ K = TypeVar("K")
 
 POSTPONE = timedelta(minutes=5)
 """How long a row that could not be dealt with is left alone."""
+
+BAD_ROW: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, InvalidPayload)
+"""What it raises to read, or to reckon with, a row that no verb would have written: it stops itself only (spec: engine.md "Time")."""
 
 
 def each(rows: Iterable[tuple[K, uuid.UUID]], act: Callable[[Held, K], None], postpone: Callable[[K], None]) -> int:

@@ -6,7 +6,7 @@ Tokens and attempt numbers go on; budgets and the deadline start again.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +22,7 @@ from .transactions import database, verb
 
 @verb
 def retry(run_id: uuid.UUID | str, from_step: str | None = None, actor: Actor = trail.SYSTEM) -> None:
-    """Open a new episode of a run that is over or needs attention: its failed steps (or `from_step`), their descendants and
+    """Open a new episode of a run that is over or needs attention: its failed steps (and `from_step`), their descendants and
     every cancelled step begin again.
 
     Locks the run. Raises `UnknownRun`, `UnknownStep`, and `VerbRefused` where the run is still at work.
@@ -31,9 +31,10 @@ def retry(run_id: uuid.UUID | str, from_step: str | None = None, actor: Actor = 
     _refuse_live(held, "retry")
     targets = _targets(held, from_step)
     _reopen(held, "run.retried", by=actor[1], steps=sorted(targets))
-    begin = _reset(held, targets | {name for target in targets for name in held.plan.descendants(target)} | _cancelled(held))
+    again = targets | set(_in_status(held, StepStatus.FAILED))  # a step left failed would hold its run open for ever
+    begin = _reset(held, again | {name for each in again for name in held.plan.descendants(each)} | _cancelled(held))
+    progress.thaw(held)  # before anything opens: what can't open may pause the run again
     progress.open_steps(held, begin)
-    progress.thaw(held)
     runs.tell_trail(held, "RetryRun", actor, from_step=from_step or "")
     held.work.finish()
 
@@ -50,12 +51,14 @@ def resolve(run_id: uuid.UUID | str, step: str, output: Any, reason: str, actor:
     if row.kind == StepKind.ON_FAILURE or row.status not in (StepStatus.FAILED, StepStatus.WAITING):
         raise VerbRefused(f"step {step} of run {run_id} is {row.status}: only a failed or a waiting step can be resolved")
     told: dict[str, Any] = {"reason": reason[:500], "by": actor[1]}
+    begin: Sequence[str] = ()
     if row.status == StepStatus.WAITING:
         Wait.objects.using(database()).filter(step=row).delete()
         held.work.record(held.run, "step.resolved", step=step, **told)
     else:
-        row = _reopen_resolved(held, row, told)
+        row, begin = _reopen_resolved(held, row, told)
     progress.succeed(held, row, text)
+    progress.open_steps(held, [other for other in held.steps(begin) if other.status == StepStatus.BLOCKED])
     runs.tell_trail(held, "ResolveStep", actor, step=step, reason=reason[:500])
     held.work.finish()
 
@@ -66,8 +69,11 @@ def resume(run_id: uuid.UUID | str, actor: Actor = trail.SYSTEM) -> None:
         retry(run_id, actor=actor)
 
 
-def _reopen_resolved(held: Held, row: Step, told: dict[str, Any]) -> Step:
-    """The failed step counts as open until it succeeds; other failed steps, if any, begin again."""
+def _reopen_resolved(held: Held, row: Step, told: dict[str, Any]) -> tuple[Step, list[str]]:
+    """The failed step counts as open until it succeeds; other failed steps, if any, are to begin again after it.
+
+    Returns the step's row and the names of those that nothing blocks.
+    """
     _refuse_live(held, "resolve")
     _reopen(held, "step.resolved", step=row.name, **told)
     others = {name for name in _in_status(held, StepStatus.FAILED) if name != row.name}
@@ -75,9 +81,8 @@ def _reopen_resolved(held: Held, row: Step, told: dict[str, Any]) -> Step:
     [row] = held.steps([row.name])
     held.work.move(row, status=StepStatus.BLOCKED, failure=None, ended_at=None)
     held.work.move(held.run, open_steps=held.run.open_steps + 1)
-    progress.open_steps(held, begin)
     progress.thaw(held)
-    return held.steps([row.name])[0]
+    return held.steps([row.name])[0], [other.name for other in begin]
 
 
 def _refuse_live(held: Held, verb_name: str) -> None:
@@ -146,10 +151,13 @@ def _reset(held: Held, names: set[str]) -> list[Step]:
 
 
 def _rewind(held: Held, row: Step, blockers: int) -> None:
+    wait = held.plan.steps[row.name].wait
+    computed_again = wait is not None and wait.key_expr is not None  # it may name outputs that come anew
     held.work.move(
         row,
         status=StepStatus.BLOCKED,
         blockers=blockers,
+        wait_key=None if computed_again else row.wait_key,
         failures=0,
         reclaims=0,
         input=None,

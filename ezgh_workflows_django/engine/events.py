@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from ..errors import InvalidArgument, RunTerminal
-from ..models import App, Event, Wait
+from ..models import App, Event, Receipt, Wait
 from ..protocol import codec
-from . import duty, payloads, tenancy, timers, waits
+from . import duty, payloads, tenancy, timers, uniques, waits
+from .clock import Now, read_at
 from .locking import Held, hold
 from .transactions import database, verb
 from .work import after_commit
+
+logger = logging.getLogger("ezgh_workflows.maintenance")
 
 BATCH = 100
 """How many receivers the caller's process resumes after its commit; maintenance does the rest."""
@@ -56,11 +59,11 @@ def signal(run_id: uuid.UUID | str, name: str, payload: Any = None) -> str:
     if held.run.is_terminal:
         raise RunTerminal(f"run {run_id} is {held.run.status}: it takes no more signals")
     app = App.objects.using(database()).get(pk=held.run.app_id)
-    Event.objects.using(database()).create(
+    sent = Event.objects.using(database()).create(
         project_id=app.project_id, app=app, run=held.run, scope=waits.run_scope(held.run.pk), name=name, payload=text, created_at=held.now
     )
     held.work.record(held.run, "signal.received", name=name)
-    delivered = _offer_to_waits(held, name)
+    delivered = _offer_to_waits(held, sent)
     held.work.finish()
     return "delivered" if delivered else "buffered"
 
@@ -70,15 +73,24 @@ def deliver(event_pk: int, limit: int) -> int:
 
     Resumable: the event stays due until every receiver has been looked at.
     """
-    event = Event.objects.using(database()).filter(pk=event_pk).first()
+    event = Event.objects.using(database()).annotate(now=Now()).filter(pk=event_pk).first()
     if event is None:
         return 0
     receivers = list(_open_waits(event).order_by("pk")[: limit + 1])
     for wait in receivers[:limit]:
-        resume(wait.run_id, wait.pk)
+        _try_to_resume(wait, read_at(event))
     if len(receivers) <= limit:
         Event.objects.using(database()).filter(pk=event_pk).update(due_at=None)
     return len(receivers[:limit])
+
+
+def _try_to_resume(wait: Wait, now: datetime) -> None:
+    """Resume one receiver; one that can't be is left to its own timer, so that it keeps the event from no other."""
+    try:
+        resume(wait.run_id, wait.pk)
+    except Exception:  # one bad row must never stop the queue (spec: engine.md "Time")
+        logger.exception("could not resume wait %s of run %s; left alone for %s", wait.name, wait.run_id, duty.POSTPONE)
+        timers.postpone_wait(wait, now)
 
 
 @verb
@@ -98,7 +110,7 @@ def run_once(now: datetime, limit: int) -> int:
         try:
             deliver(event_pk, BATCH)
         except Exception:  # one bad row must never stop the queue (spec: engine.md "Time")
-            duty.logger.exception("could not resume the receivers of event %s; left alone for %s", event_pk, duty.POSTPONE)
+            logger.exception("could not resume the receivers of event %s; left alone for %s", event_pk, duty.POSTPONE)
             Event.objects.using(database()).filter(pk=event_pk).update(due_at=duty.later(now))
     return len(due)
 
@@ -121,26 +133,22 @@ def _store(name: str, key: str, text: str, event_id: str | None, app_name: str |
     if event_id is None:
         event.save(using=database(), force_insert=True)
         return EventReceipt(event.pk, known=False)
-    try:
-        with transaction.atomic(using=database()):
-            event.save(using=database(), force_insert=True)
-    except IntegrityError:
-        known = Event.objects.using(database()).get(scope=scope, event_id=event_id)
-        return EventReceipt(known.pk, known=True)
-    return EventReceipt(event.pk, known=False)
+    stored = uniques.insert_or_find(event, Event.objects.using(database()).filter(scope=scope, event_id=event_id).first)
+    return EventReceipt(stored.pk, known=stored is not event)
 
 
 def _open_waits(event: Event) -> QuerySet[Wait]:
+    """The waits that may take this event: those whose run has it already, or that were over before it came, are none."""
     reached = {"app": event.app_id} if event.app_id else {"project": event.project_id}
-    return Wait.objects.using(database()).filter(event=event.name, key=event.key, since__lte=event.created_at, **reached)
+    taken = Receipt.objects.using(database()).filter(run=OuterRef("run"), event=event)
+    in_time = Q(timeout_at=None) | Q(timeout_at__gt=event.created_at)
+    return Wait.objects.using(database()).filter(in_time, ~Exists(taken), event=event.name, key=event.key, since__lte=event.created_at, **reached)
 
 
-def _offer_to_waits(held: Held, name: str) -> bool:
-    wait = Wait.objects.using(database()).select_related("step").filter(run=held.run, event=name).order_by("pk").first()
-    if wait is None:
-        return False
-    timers.see_to_wait(held, held.steps([wait.step.name])[0])
-    return True
+def _offer_to_waits(held: Held, sent: Event) -> bool:
+    """Whether an open wait of the run has taken the signal: one past its timeout takes nothing."""
+    wait = Wait.objects.using(database()).select_related("step").filter(run=held.run, event=sent.name).order_by("pk").first()
+    return wait is not None and timers.see_to_wait(held, held.steps([wait.step.name])[0]) == sent
 
 
 def _checked(field: str, text: str, *, empty: bool = False) -> str:

@@ -9,9 +9,12 @@ from typing import TypeVar
 
 from django.db import DatabaseError
 
-from ..errors import InvalidPayload
+from ..errors import InvalidPayload, UnknownRun
 from ..models import Lease
 from ..protocol.messages import Refused
+from . import workers
+from .clock import Now
+from .duty import BAD_ROW
 from .locking import Held, hold, hold_free
 from .transactions import LostRace, database, is_conflict, verb
 
@@ -41,7 +44,7 @@ def each(items: Mapping[str, I], apply: Apply[I, A], refuse: Refuse[A]) -> dict[
 def _together(items: Mapping[str, I], runs: Mapping[str, uuid.UUID], apply: Apply[I, A]) -> dict[str, A]:
     try:
         return _in_one_transaction(items, runs, apply)
-    except (DatabaseError, LostRace, InvalidPayload) as error:
+    except (DatabaseError, LostRace, *BAD_ROW) as error:
         if not is_conflict(error):
             logger.warning("a group of %d calls could not be stored together, doing each alone: %s", len(runs), error)
         return {}
@@ -54,9 +57,26 @@ def _in_one_transaction(items: Mapping[str, I], runs: Mapping[str, uuid.UUID], a
         return {}
     free = [lease_id for lease_id, run_id in runs.items() if run_id in held]
     leases = {str(lease.pk): lease for lease in _leases(free)}
-    answers = {lease_id: apply(held[runs[lease_id]], _with_step(held, leases[lease_id]), items[lease_id]) for lease_id in free}
+    before = {run_id: _fate(of_run) for run_id, of_run in held.items()}
+    answers: dict[str, A] = {}
+    for lease_id in free:
+        of_run = held[runs[lease_id]]
+        lease = leases[lease_id] if _fate(of_run) == before[runs[lease_id]] else _read_again(of_run, lease_id)
+        answers[lease_id] = apply(of_run, _with_step(of_run, lease), items[lease_id])
     work.finish()
     return answers
+
+
+def _fate(of_run: Held) -> tuple[str, str | None]:
+    """Where the run stands, and how it is to end."""
+    return of_run.run.status, of_run.run.ending_as
+
+
+def _read_again(of_run: Held, lease_id: str) -> Lease:
+    """The lease of a run that another item of this very call has brought down: its leases were ended with it."""
+    of_run.work.flush()
+    [lease] = _leases([lease_id])
+    return lease
 
 
 def _alone(lease_id: str, run_id: uuid.UUID, item: I, apply: Apply[I, A], refuse: Refuse[A]) -> A:
@@ -64,20 +84,24 @@ def _alone(lease_id: str, run_id: uuid.UUID, item: I, apply: Apply[I, A], refuse
         return _in_its_own_transaction(lease_id, run_id, item, apply)
     except InvalidPayload as error:
         return refuse(lease_id, Refused("invalid", str(error)))
+    except UnknownRun:  # deleted since its lease was looked up
+        return refuse(lease_id, _unknown(lease_id))
+    except BAD_ROW as error:
+        logger.exception("what is stored of lease %s, run %s, could not be dealt with", lease_id, run_id)
+        return refuse(lease_id, Refused("invalid", f"what is stored of lease {lease_id} could not be dealt with: {type(error).__name__}: {error}"))
 
 
 @verb
 def _in_its_own_transaction(lease_id: str, run_id: uuid.UUID, item: I, apply: Apply[I, A]) -> A:
     held = hold(run_id)
     [lease] = _leases([lease_id])
-    answer = apply(held, _with_step({run_id: held}, lease), item)
+    answer = apply(held, _with_step(held, lease), item)
     held.work.finish()
     return answer
 
 
-def _with_step(held: Mapping[uuid.UUID, Held], lease: Lease) -> Lease:
+def _with_step(of_run: Held, lease: Lease) -> Lease:
     """The lease with its step's one row of this transaction: two leases of one run see each other's changes."""
-    of_run = held[lease.run_id]
     of_run.adopt_new([lease.step])
     lease.step = of_run.steps([lease.step.name])[0]
     return lease
@@ -88,10 +112,13 @@ def _leases(lease_ids: Sequence[str]) -> list[Lease]:
 
 
 def _runs_of(items: Mapping[str, I]) -> dict[str, uuid.UUID]:
-    """The run of each lease that exists; a text that is no id names nothing."""
+    """The run of each lease that exists; a text that is no id names nothing. Whoever asks for one is heard of by this."""
     ids = [lease_id for lease_id in items if is_uuid(lease_id)]
-    found = Lease.objects.using(database()).filter(pk__in=ids).values_list("pk", "run_id")
-    by_id = {str(pk): run_id for pk, run_id in found}
+    leases = Lease.objects.using(database()).filter(pk__in=ids).annotate(now=Now())
+    found = list(leases.values_list("pk", "run_id", "worker_id", "worker__seen_at", "now"))
+    if found:
+        workers.seen({worker_id: seen_at for _, _, worker_id, seen_at, _ in found}, max(now for *_, now in found))
+    by_id = {str(pk): run_id for pk, run_id, *_ in found}
     return {lease_id: by_id[lease_id] for lease_id in items if lease_id in by_id}
 
 

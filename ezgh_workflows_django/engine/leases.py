@@ -6,6 +6,7 @@ A claim locks only steps, skipping those that somebody holds, and journals nothi
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 import uuid
 from collections.abc import Mapping, Sequence
@@ -18,18 +19,21 @@ from django.db.models.functions import Coalesce, Least
 
 from ..conf import app_settings
 from ..definitions.plan import PlanStep
-from ..errors import InvalidArgument, RunTerminal, UnknownRun
+from ..errors import InvalidArgument, InvalidPayload, RunTerminal, UnknownRun
 from ..models import Lease, Run, Step
 from ..protocol import messages
 from ..protocol.messages import Beat, Claimed, ClaimRequest, Extension, Failure, Refused
 from ..protocol.states import LeaseStatus, StepKind, StepStatus
 from . import catalog, groups, ids, payloads, refusals, workers
 from .clock import Now, read_at
+from .duty import BAD_ROW, POSTPONE, later
 from .locking import Held
 from .progress import ON_FAILURE
 from .sql import portable as sql
 from .transactions import database, verb
 from .workers import Session
+
+logger = logging.getLogger("ezgh_workflows.engine")
 
 WINDOW = 4
 """How many candidates a look brings for each lease asked for: enough to step over what others hold."""
@@ -82,11 +86,15 @@ def started(lease_ids: Sequence[str]) -> list[Extension]:
 
 
 def heartbeat(beats: Sequence[Beat]) -> list[Extension]:
-    """Extend these leases; one answer each, in order. Locks no run but those of leases that are refused or come back."""
-    alive = _extend([beat.lease_id for beat in beats])
-    _store_progress([beat for beat in beats if beat.lease_id in alive and beat.progress is not None])
-    others = {beat.lease_id: None for beat in beats if beat.lease_id not in alive}
-    answers = {**alive, **(groups.each(others, _revive, _refuse) if others else {})}
+    """Extend these leases; one answer each, in order. Locks no run but those of leases that are refused or come back.
+
+    A progress that can't be stored is answered `invalid`, but its lease lives on: a body's life must not hang on what it shows.
+    """
+    lease_ids = dict.fromkeys(beat.lease_id for beat in beats)
+    answers = _extend(list(lease_ids))
+    others = {lease_id: None for lease_id in lease_ids if lease_id not in answers}
+    answers |= groups.each(others, _revive, _refuse) if others else {}
+    answers |= _store_progress([beat for beat in beats if beat.progress is not None and answers[beat.lease_id].refused is None])
     return [answers[beat.lease_id] for beat in beats]
 
 
@@ -96,17 +104,34 @@ def _take(session: Session, candidates: Sequence[sql.Candidate], claim_id: str, 
     first = secrets.randbelow(session.app.partitions)
     order = sorted(range(len(candidates)), key=lambda i: ((candidates[i].partition - first) % session.app.partitions, i))
     versions = {candidate.step_id: candidate.version for candidate in candidates}
-    steps: list[Step] = []
-    while order and len(steps) < maximum:
-        batch, order = order[: maximum - len(steps)], order[maximum - len(steps) :]
-        steps += sql.lock_claimable([candidates[i].step_id for i in batch])
-    if not steps:
+    taken: list[tuple[Step, PlanStep]] = []
+    while order and len(taken) < maximum:
+        batch, order = order[: maximum - len(taken)], order[maximum - len(taken) :]
+        taken += _readable(_lock_in_order([candidates[i].step_id for i in batch]), versions)
+    if not taken:
         return [], session.now
-    sql.lease_steps([step.pk for step in steps])
-    now = max(map(read_at, steps))
-    leases = [_offer(session, step, catalog.plan(versions[step.pk], step.definition_id).step(step.name), claim_id, now) for step in steps]
+    sql.lease_steps([step.pk for step, _ in taken])
+    now = max(read_at(step) for step, _ in taken)
+    leases = [_offer(session, step, planned, claim_id, now) for step, planned in taken]
     Lease.objects.using(database()).bulk_create(leases)
     return leases, now
+
+
+def _lock_in_order(step_ids: Sequence[int]) -> list[Step]:
+    locked = {step.pk: step for step in sql.lock_claimable(step_ids)}
+    return [locked[step_id] for step_id in step_ids if step_id in locked]
+
+
+def _readable(steps: Sequence[Step], versions: Mapping[int, str]) -> list[tuple[Step, PlanStep]]:
+    """Locked steps with what their definitions say of them; one whose definition can't be read is left alone for a while."""
+    read: list[tuple[Step, PlanStep]] = []
+    for step in steps:
+        try:
+            read.append((step, catalog.plan(versions[step.pk], step.definition_id).step(step.name)))
+        except BAD_ROW:
+            logger.exception("step %s of run %s can't be offered; left alone for %s", step.name, step.run_id, POSTPONE)
+            Step.objects.using(database()).filter(pk=step.pk).update(available_at=later(read_at(step)))
+    return read
 
 
 def _offer(session: Session, step: Step, planned: PlanStep, claim_id: str, now: datetime) -> Lease:
@@ -182,10 +207,17 @@ def _extend(lease_ids: Sequence[str]) -> dict[str, Extension]:
     return {lease_id: Extension(lease_id=lease_id, expires_at=expires_at, expires_in_ms=in_ms) for lease_id in rows}
 
 
-def _store_progress(beats: Sequence[Beat]) -> None:
+def _store_progress(beats: Sequence[Beat]) -> dict[str, Extension]:
+    """Keep what bodies show; returns the answers to what can't be kept."""
+    refused: dict[str, Extension] = {}
     for beat in beats:
-        text = payloads.to_text(beat.progress, "progress")
-        Lease.objects.using(database()).filter(pk=beat.lease_id, live_step__isnull=False).update(progress=text)
+        try:
+            text = payloads.to_text(beat.progress, "progress")
+        except InvalidPayload as error:
+            refused[beat.lease_id] = _refuse(beat.lease_id, Refused("invalid", str(error)))
+        else:
+            Lease.objects.using(database()).filter(pk=beat.lease_id, live_step__isnull=False).update(progress=text)
+    return refused
 
 
 def _described(leases: Sequence[Lease], now: datetime) -> Claimed:
@@ -195,7 +227,8 @@ def _described(leases: Sequence[Lease], now: datetime) -> Claimed:
     runs = Run.objects.using(database()).in_bulk({lease.run_id for lease in leases})
     wanted = {lease.run_id: catalog.plan_of(runs[lease.run_id]) for lease in leases}
     outputs = _ancestor_outputs([(lease, wanted[lease.run_id].ancestors(lease.step.name)) for lease in leases])
-    return Claimed(leases=tuple(_message(lease, runs[lease.run_id], outputs[lease.pk], now) for lease in leases))
+    described = (_readable_message(lease, runs[lease.run_id], outputs[lease.pk], now) for lease in leases)
+    return Claimed(leases=tuple(filter(None, described)))
 
 
 def _ancestor_outputs(wanted: Sequence[tuple[Lease, tuple[str, ...]]]) -> dict[uuid.UUID, dict[str, str | None]]:
@@ -207,6 +240,15 @@ def _ancestor_outputs(wanted: Sequence[tuple[Lease, tuple[str, ...]]]) -> dict[u
         for run_id, name, output in rows:
             found.setdefault(run_id, {})[name] = output
     return {lease.pk: {name: found[lease.run_id][name] for name in names if name in found.get(lease.run_id, {})} for lease, names in wanted}
+
+
+def _readable_message(lease: Lease, run: Run, outputs: Mapping[str, str | None], now: datetime) -> messages.Lease | None:
+    """The lease as a message; None where what is stored can't be read: its offer expires, the others of the claim are given."""
+    try:
+        return _message(lease, run, outputs, now)
+    except BAD_ROW:
+        logger.exception("what step %s of run %s needs can't be read; it is not offered", lease.step.name, run.pk)
+        return None
 
 
 def _message(lease: Lease, run: Run, outputs: Mapping[str, str | None], now: datetime) -> messages.Lease:

@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-
 from django.db import connections
 from django.db.models import QuerySet
 
@@ -22,7 +21,6 @@ from . import catalog
 from .clock import Now, read_at
 from .transactions import QUERY_KEYS, batched, database
 from .work import Work
-
 
 
 @dataclass(slots=True)

@@ -64,6 +64,7 @@ DUTIES: Final[tuple[Duty, ...]] = (
         lambda: Worker.objects.filter(left_at=None).order_by("seen_at").values("seen_at")[:1],
         lambda: app_settings.ANNOUNCEMENT_TTL,
         workers.forget_lost,
+        patient=True,
     ),
     Duty(
         "retention",

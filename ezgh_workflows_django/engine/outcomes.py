@@ -6,7 +6,8 @@ An accepted outcome, its output, state patch, journal, the successors' readiness
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -49,7 +50,29 @@ def report(reports: Sequence[Report]) -> list[Answer]:
     """Take outcomes; one answer each, in order. Locks each lease's run; a refused or invalid one changes nothing.
 
     An outcome that could not be stored (too large, not JSON, a class of the engine's own) is answered `invalid`.
+    Of two outcomes of one lease the first is taken first, as if they had come in two calls.
     """
+    answers: dict[int, Answer] = {}
+    for turn in _turns(reports):
+        told = _report_each(reports[place] for place in turn)
+        answers.update((place, told[reports[place].lease_id]) for place in turn)
+    return [answers[place] for place in range(len(reports))]
+
+
+def _turns(reports: Sequence[Report]) -> list[list[int]]:
+    """The places of the reports, in turns that have at most one outcome of each lease."""
+    turns: list[list[int]] = []
+    seen: Counter[str] = Counter()
+    for place, item in enumerate(reports):
+        if seen[item.lease_id] == len(turns):
+            turns.append([])
+        turns[seen[item.lease_id]].append(place)
+        seen[item.lease_id] += 1
+    return turns
+
+
+def _report_each(reports: Iterable[Report]) -> dict[str, Answer]:
+    """The answers by lease id; no lease has two outcomes here."""
     ready: dict[str, _Ready] = {}
     answers: dict[str, Answer] = {}
     for item in reports:
@@ -58,7 +81,7 @@ def report(reports: Sequence[Report]) -> list[Answer]:
         except InvalidPayload as error:
             answers[item.lease_id] = _refuse(item.lease_id, Refused("invalid", str(error)))
     answers.update(groups.each(ready, _apply, _refuse))
-    return [answers[item.lease_id] for item in reports]
+    return answers
 
 
 def _prepare(outcome: Outcome) -> _Ready:

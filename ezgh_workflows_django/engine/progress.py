@@ -40,16 +40,19 @@ def succeed(held: Held, step: Step, output: str | None, by: Lease | None = None)
 
 def open_steps(held: Held, steps: Iterable[Step]) -> None:
     """Open steps, and whatever those of them open that are over at once; ends the run with its last open step."""
-    opening = deque(steps)
+    opening = deque(step.name for step in steps)
     while opening:
-        step = opening.popleft()
+        [step] = held.steps([opening.popleft()])
         try:
             arrived, output = open_step(held, step)
         except (ExpressionError, InvalidPayload) as error:
-            return fail(held, step, Failure(class_=FailureClass.PERMANENT, message=str(error)))
+            fail(held, step, Failure(class_=FailureClass.PERMANENT, message=str(error)))
+            if held.run.attention:  # the run goes on but for this step
+                continue
+            return None
         if arrived:
             _close(held, step, StepStatus.SUCCEEDED, output=output)
-            opening.extend(_unblocked(held, step))
+            opening.extend(child.name for child in _unblocked(held, step))
     return end_if_done(held)
 
 
@@ -79,8 +82,8 @@ def fall(held: Held, ending_as: RunStatus, failure: Failure, input_text: str | N
     if held.plan.on_failure is None:
         return _finish(held, ending_as)
     unacknowledged = _unacknowledged(held)
+    _enter_failing(held)  # before the compensation is made ready: a run that is paused offers nothing, and it may have been
     _arm_on_failure(held, input_text, blockers=unacknowledged)
-    _enter_failing(held)
     held.work.record(held.run, "run.failing", ending_as=ending_as, failure=failure.to_json(), unacknowledged=unacknowledged)
     return None
 
@@ -192,7 +195,8 @@ def _open_wait(held: Held, step: Step, planned: PlanStep, stored: str | None) ->
     # Due at once: the next tick looks a second time, after this commit, for an event that came while neither side saw the other.
     held.work.move(step, status=StepStatus.WAITING, input=stored, wait_key=key, started_at=held.now, timer_at=held.now)
     held.work.record(held.run, "wait.opened", step=step.name, event=wait.event, key=key, until=wait.timeout_at)
-    return waits.arrival(held, wait)
+    event = waits.arrival(held, wait)
+    return event is not None, event.payload if event is not None else None
 
 
 def _close(held: Held, step: Step, status: StepStatus, *, by: Lease | None = None, output: str | None = None, failure: Failure | None = None) -> None:

@@ -61,10 +61,20 @@ def _overdue(held: Held, lease: Lease) -> None:
     """A started lease is past its timeout or without heartbeats: whichever came first."""
     if lease.timeout_at is not None and lease.timeout_at <= min(lease.expires_at, held.now):
         return _time_out(held, lease)
-    held.work.move(lease, status=LeaseStatus.ORPHANED, orphaned_at=held.now, due_at=held.now + app_settings.RECOVERY_WINDOW)
+    window_ends = held.now + app_settings.RECOVERY_WINDOW
+    due_at = window_ends if lease.timeout_at is None else min(window_ends, lease.timeout_at)
+    held.work.move(lease, status=LeaseStatus.ORPHANED, orphaned_at=held.now, due_at=due_at)
     late_ms = (held.now - lease.expires_at).total_seconds() * 1000
     held.work.record(held.run, "lease.orphaned", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name, late_ms=round(late_ms))
     return None
+
+
+def _abandoned(held: Held, lease: Lease) -> None:
+    """An orphan's recovery window is over, or its timeout is due: whichever came first."""
+    window_ends = (lease.orphaned_at or held.now) + app_settings.RECOVERY_WINDOW
+    if lease.timeout_at is not None and lease.timeout_at <= min(window_ends, held.now):
+        return _time_out(held, lease)
+    return _reclaim(held, lease)
 
 
 def _time_out(held: Held, lease: Lease) -> None:
@@ -101,6 +111,6 @@ def _postpone(lease_id: uuid.UUID, now: datetime) -> None:
 _ACTS: Final[dict[LeaseStatus, Callable[[Held, Lease], None]]] = {
     LeaseStatus.OFFERED: _requeue_offer,
     LeaseStatus.STARTED: _overdue,
-    LeaseStatus.ORPHANED: _reclaim,
+    LeaseStatus.ORPHANED: _abandoned,
 }
 """By the status a due lease has; every other one is over, and its body was cut short."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from ..conf import app_settings
 from ..models import Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel, Step, Wait
@@ -22,16 +23,22 @@ def run_once(now: datetime, limit: int) -> int:
 
 
 def prune(now: datetime, limit: int, keep: timedelta) -> int:
-    """Delete up to `limit` runs that ended more than `keep` before `now`, the oldest first; one with a key stays `IDEMPOTENCY_TTL`."""
+    """Delete up to `limit` runs that are `due`; returns how many were looked at. A run that somebody holds is passed over."""
+    return delete(list(due(now, keep)[:limit].values_list("pk", flat=True)), now, keep)
+
+
+def delete(run_ids: Iterable[uuid.UUID], now: datetime, keep: timedelta) -> int:
+    """Delete those of these runs that are `due` under their locks: a retry may have opened one a moment ago, and it may have ended anew."""
+    return duty.each([(pk, pk) for pk in run_ids], lambda held, pk: _delete(held) if due(now, keep).filter(pk=pk).exists() else None, lambda _: None)
+
+
+def due(now: datetime, keep: timedelta) -> QuerySet[Run]:
+    """The runs that ended more than `keep` before `now`, the oldest first; one with a key stays `IDEMPOTENCY_TTL`."""
     old = Q(ended_at__lte=now - keep) & (Q(idempotency_key=None) | Q(ended_at__lte=now - app_settings.IDEMPOTENCY_TTL))
-    due = Run.objects.using(database()).filter(old).order_by("ended_at").values_list("pk", flat=True)[:limit]
-    return duty.each([(pk, pk) for pk in due], _delete, lambda _: None)
+    return Run.objects.using(database()).filter(old).order_by("ended_at")
 
 
-def _delete(held: Held, _: uuid.UUID) -> None:
-    """Look again under the lock: a retry may have opened the run a moment ago."""
-    if not held.run.is_terminal or held.run.ended_at is None:
-        return
+def _delete(held: Held) -> None:
     run_id: uuid.UUID = held.run.pk
     for model in _HANGING_ON_RUNS:
         model._default_manager.using(database()).filter(run=run_id)._raw_delete(database())

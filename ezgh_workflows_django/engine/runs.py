@@ -95,9 +95,10 @@ def _act(held: Held, _: uuid.UUID) -> None:
     if held.run.is_terminal or held.run.due_at is None or held.run.due_at > held.now:
         return
     if deadline_binds(held):
-        return expire(held)
+        expire(held)
+        return
     held.work.record(held.run, "on_failure.abandoned", hours=progress.COMPENSATION_LIMIT.total_seconds() / 3600)
-    return progress.cancel(held, held.run.reason)
+    progress.cancel(held, held.run.reason)
 
 
 def _unpause(held: Held) -> None:

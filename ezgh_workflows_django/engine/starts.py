@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import uuid
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db import DatabaseError, IntegrityError, connections, models, transaction
+from django.db import DatabaseError, models
 
 from ..conf import app_settings
-from ..definitions import policies
 from ..definitions.durations import MAX_SPAN_MS, milliseconds
 from ..definitions.graph import Workflow
 from ..definitions.plan import Plan, PlanStep
@@ -25,7 +23,7 @@ from ..errors import IdempotencyConflict, InvalidArgument, NotAvailable, StartBu
 from ..models import Definition, Run, RunLabel, Step
 from ..protocol import codec
 from ..protocol.states import RunStatus, StepStatus
-from . import announce, catalog, duty, ids, payloads, progress, tenancy
+from . import announce, catalog, duty, ids, payloads, progress, tenancy, uniques, waits
 from .clock import Now
 from .locking import Held
 from .transactions import database, verb
@@ -106,7 +104,7 @@ def _start_one(request: _Request, definition: Definition, plan: Plan, code: Work
     keys = _computed_keys(run, plan, code)
     if run.idempotency_key is None:
         work.insert([run])
-    elif (other := _insert_with_key(run)) is not None:
+    elif (other := _insert_with_key(run)) is not run:
         return _same(request, other)
     _open(Held(run, plan, work), definition, keys)
     return run
@@ -222,7 +220,7 @@ def _called_key(plan: Plan, step: PlanStep, code: Workflow | None, view: RunView
     if wait is None or not callable(wait.key):
         raise InvalidArgument("key", f"{where}: a callable key stays on the server; use key_expr")
     try:
-        return policies.key_text(wait.key(view))
+        return waits.kept_key(wait.key(view))
     except Exception as error:
         raise InvalidArgument("key", f"{where}: the key could not be computed: {type(error).__name__}: {error}") from error
 
@@ -242,68 +240,39 @@ def _with_key(app_id: int, workflow: str, key: str) -> Run | None:
 def _same(request: _Request, run: Run) -> Run:
     """The run that has the key, if it was started with the same content. Raises `IdempotencyConflict`."""
     for field, given, stored in (("payload", request.payload, run.payload), ("labels", request.labels, run.labels)):
-        if payloads.from_text(given) != payloads.from_text(stored):
+        if _canonical(given) != _canonical(stored):
             raise IdempotencyConflict(
                 f'idempotency key "{run.idempotency_key}" of workflow "{run.workflow}" belongs to run {run.pk}, which was started with another {field}'
             )
     return run
 
 
-def _insert_with_key(run: Run) -> Run | None:
-    """Insert a run, or give back the one that took its key meanwhile; the caller's transaction survives the clash."""
+def _canonical(text: str | None) -> str | None:
+    """Stored JSON in one spelling: the order of keys is no content, but 1 is not true, and nothing is not null."""
+    return None if text is None else json.dumps(payloads.from_text(text), sort_keys=True)
+
+
+def _insert_with_key(run: Run) -> Run:
+    """Insert a run, or give back the one that took its key meanwhile. Raises `StartBusy`."""
     try:
-        with _bounded_wait(), transaction.atomic(using=database()):
-            run.save(using=database(), force_insert=True)
-    except IntegrityError:
-        other = _with_key(run.app_id, run.workflow, str(run.idempotency_key))
-        if other is None:
-            raise
-        return other
+        return uniques.insert_or_find(run, lambda: _with_key(run.app_id, run.workflow, str(run.idempotency_key)), within=BUSY_AFTER_SECONDS)
     except DatabaseError as error:
-        if _waited_too_long(error):
-            raise StartBusy(
-                f'another transaction has held idempotency key "{run.idempotency_key}" of workflow "{run.workflow}" for over {BUSY_AFTER_SECONDS} s: try again'
-            ) from error
-        raise
-    return None
-
-
-@contextlib.contextmanager
-def _bounded_wait() -> Iterator[None]:
-    """Wait at most five seconds for whoever holds the same key. On SQLite the whole file has one writer, and this is it already."""
-    connection = connections[database()]
-    before, setting = {
-        "postgresql": ("SELECT current_setting('lock_timeout')", "SELECT set_config('lock_timeout', %s, true)"),
-        "mysql": ("SELECT @@innodb_lock_wait_timeout", "SET SESSION innodb_lock_wait_timeout = %s"),
-    }.get(connection.vendor, (None, None))
-    if before is None or setting is None:
-        yield
-        return
-    with connection.cursor() as cursor:
-        cursor.execute(before)
-        previous = cursor.fetchone()[0]
-        cursor.execute(setting, [f"{BUSY_AFTER_SECONDS}s" if connection.vendor == "postgresql" else BUSY_AFTER_SECONDS])
-    try:
-        yield
-    finally:
-        if not connection.needs_rollback:
-            with connection.cursor() as cursor:
-                cursor.execute(setting, [previous])
-
-
-def _waited_too_long(error: DatabaseError) -> bool:
-    return getattr(error.__cause__, "sqlstate", None) == "55P03" or (bool(error.args) and error.args[0] == 1205)
+        if not uniques.is_lock_timeout(error):
+            raise
+        raise StartBusy(
+            f'another transaction has held idempotency key "{run.idempotency_key}" of workflow "{run.workflow}" for over {BUSY_AFTER_SECONDS} s: try again'
+        ) from error
 
 
 def _start_at(requested: Start, now: datetime) -> datetime:
     if requested.at is not None and requested.delay is not None:
         raise InvalidArgument("at", "give at or delay, not both")
     if requested.at is not None:
-        if requested.at.tzinfo is None:
+        if not isinstance(requested.at, datetime) or requested.at.tzinfo is None:
             raise InvalidArgument("at", "an aware datetime is needed: 09:00 of which time zone?")
         if requested.at - now > timedelta(milliseconds=MAX_SPAN_MS):
             raise InvalidArgument("at", "at most 3,650 days from now")
-        return max(requested.at.astimezone(UTC), now)
+        return requested.at.astimezone(UTC) if requested.at > now else now  # the first day of all can't change its zone
     if requested.delay is None:
         return now
     try:
@@ -329,7 +298,9 @@ def _checked(requested: Start) -> _Request:
 
 
 def _labels_text(labels: Mapping[str, str] | None) -> str:
-    labels = labels or {}
+    labels = {} if labels is None else labels
+    if not isinstance(labels, Mapping):
+        raise InvalidArgument("labels", f"a mapping of text to text is needed, not {type(labels).__name__}")
     if len(labels) > MAX_LABELS:
         raise InvalidArgument("labels", f"at most {MAX_LABELS}, not {len(labels)}")
     for name, value in labels.items():

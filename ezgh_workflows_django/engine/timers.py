@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from datetime import datetime
 
-from ..models import Step, Wait
+from ..models import Event, Step, Wait
 from ..protocol.messages import Failure
 from ..protocol.states import FailureClass, StepStatus
 from . import duty, inputs, progress, runs, waits
@@ -29,25 +29,37 @@ def _act(held: Held, key: _Timer) -> None:
     _, name = key
     step = held.find(name)
     if step is None or step.timer_at is None or step.timer_at > held.now or held.run.is_terminal:
-        return
+        return None
     if held.run.deadline_at is not None and held.run.deadline_at <= step.timer_at and runs.deadline_binds(held):
         return runs.expire(held)
     if step.status == StepStatus.SLEEPING:
         return progress.succeed(held, step, inputs.input_text(held, step))
-    return see_to_wait(held, step)
+    see_to_wait(held, step)
+    return None
 
 
-def see_to_wait(held: Held, step: Step) -> None:
-    """An open wait takes its event if one is there, times out if it is time, or goes on waiting until its timeout."""
+def see_to_wait(held: Held, step: Step) -> Event | None:
+    """An open wait takes its event if one is there, times out if it is time, or goes on waiting until its timeout.
+
+    Returns the event that it took, if any.
+    """
     wait = Wait.objects.using(database()).filter(step=step).first()
     if wait is None:
         return None
-    arrived, payload = waits.arrival(held, wait)
-    if arrived:
-        return progress.succeed(held, step, payload)
-    if wait.timeout_at is None or wait.timeout_at > held.now:
-        return held.work.move(step, timer_at=wait.timeout_at)
-    return _time_out(held, step, wait)
+    event = waits.arrival(held, wait)
+    if event is not None:
+        progress.succeed(held, step, event.payload)
+    elif wait.timeout_at is None or wait.timeout_at > held.now:
+        held.work.move(step, timer_at=wait.timeout_at)
+    else:
+        _time_out(held, step, wait)
+    return event
+
+
+def postpone_wait(wait: Wait, now: datetime) -> None:
+    """Let the duty of timers see to an open wait that could not be resumed; not later than its timeout."""
+    look_at = min(filter(None, (duty.later(now), wait.timeout_at)))
+    Step.objects.using(database()).filter(pk=wait.step_id, status=StepStatus.WAITING).update(timer_at=look_at)
 
 
 def _time_out(held: Held, step: Step, wait: Wait) -> None:

@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from ..definitions import expressions, policies
+from ..definitions import expressions, names, policies
 from ..definitions.plan import PlanStep, PlanWait
 from ..errors import ExpressionError
 from ..models import App, Event, Receipt, Step, Wait
 from .inputs import Names
 from .locking import Held
 from .transactions import database
+
 
 def project_scope(project_id: int) -> str:
     """The scope of events that reach every app of a project but developers' own."""
@@ -45,9 +46,18 @@ def key_of(held: Held, step: Step, planned: PlanStep) -> str:
 def key_text(value: object, source: str) -> str:
     """A computed key as it is stored and compared. Raises `ExpressionError` where a value makes no key."""
     try:
-        return policies.key_text(value)
+        return kept_key(value)
     except ValueError as error:
         raise ExpressionError(f"{source}: {error}") from None
+
+
+def kept_key(value: object) -> str:
+    """A computed key as text that its column keeps unchanged. Raises `ValueError` for what makes no key."""
+    text = policies.key_text(value)
+    fault = names.text_fault(text, names.MAX_KEY_LENGTH)
+    if fault:
+        raise ValueError(f"a key {fault}")
+    return text
 
 
 def open_wait(held: Held, step: Step, planned: PlanStep, key: str) -> Wait:
@@ -79,13 +89,12 @@ def take(held: Held, wait: Wait) -> Event | None:
     return event
 
 
-def arrival(held: Held, wait: Wait) -> tuple[bool, str | None]:
-    """Whether an event is there for this open wait, and its payload's text; the wait is then over."""
+def arrival(held: Held, wait: Wait) -> Event | None:
+    """The event that is there for this open wait, which is then over; None where there is none."""
     event = take(held, wait)
-    if event is None:
-        return False, None
-    wait.delete(using=database())
-    return True, event.payload
+    if event is not None:
+        wait.delete(using=database())
+    return event
 
 
 def _since(held: Held, wait: PlanWait) -> datetime:

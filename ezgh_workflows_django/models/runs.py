@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from django.db import models
 
-
 from ..protocol.states import TERMINAL_RUN, Delivery, RunStatus, StepKind, StepStatus
 from .fields import NAME_LENGTH, IdentifierField, JsonTextField
 from .tenancy import App, Definition, Revision

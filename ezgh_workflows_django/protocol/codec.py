@@ -82,7 +82,7 @@ def clean_text(text: Any, limit: int) -> str:
     """A text that can always be stored: NUL and lone surrogates as U+FFFD, at most `limit` characters. Never raises."""
     try:
         cleaned = _UNSTORABLE.sub("\ufffd", str(text))
-    except Exception as error:  # a user's own __str__
+    except Exception as error:  # noqa: BLE001 - a user's own __str__
         cleaned = f"<{type(text).__name__} whose text failed: {type(error).__name__}>"
     return cleaned if len(cleaned) <= limit else cleaned[: max(0, limit - 1)] + "…"
 

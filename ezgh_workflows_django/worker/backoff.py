@@ -23,7 +23,7 @@ class Backoff:
         longest = min(self._cap, self._first * 2.0 ** min(self.failures, 32))
         self.failures += 1
         asked = min(max(retry_after or 0.0, 0.0), LONGEST_RETRY_AFTER)
-        return asked + longest * (0.5 + random.random() / 2)
+        return asked + longest * (0.5 + random.random() / 2)  # noqa: S311 - spreads workers, guards nothing
 
     def reset(self) -> None:
         """A call succeeded: the next failure waits `first` seconds again."""

@@ -61,7 +61,7 @@ class Execution:
         try:
             for stage in STAGES:
                 await stage(self)
-        except BaseException as error:  # user code ran: SystemExit, KeyboardInterrupt and friends fail the attempt, not the worker
+        except BaseException as error:  # noqa: BLE001 - user code ran: SystemExit, KeyboardInterrupt and friends fail the attempt, not the worker
             return self._failed(error)
         return Outcome.completed(self.output, state=self.context.patch, usage=self.context.usage, spans=self.context.spans)
 

@@ -61,7 +61,7 @@ def traceback_of(error: BaseException) -> str:
     """The end of the exception's traceback, at most `MAX_TRACEBACK` bytes."""
     try:
         text = "".join(traceback.format_exception(error))
-    except Exception as second:  # a user's exception may fail to show itself
+    except Exception as second:  # noqa: BLE001 - a user's exception may fail to show itself
         text = f"the traceback could not be formatted: {type(second).__name__}"
     tail = codec.clean_text(text[-MAX_TRACEBACK:], MAX_TRACEBACK).encode()[-MAX_TRACEBACK:]
     return tail.decode(errors="ignore")

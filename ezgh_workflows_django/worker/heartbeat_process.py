@@ -118,14 +118,14 @@ def _take_over_stdio() -> tuple[IO[str], IO[str]]:
 
 
 def _beat(beater: Beater, charge: Charge) -> None:
-    due = time.monotonic() + charge.interval
+    due = time.monotonic()  # at once: while this process started, leases may have lived half their time
     while True:
         now = time.monotonic()
         if now >= due:
             try:
                 due = now + beater.run_once(now)
-            except BaseException as error:
-                print(f"heartbeat process: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            except BaseException as error:  # noqa: BLE001 - whatever it is, this process ends
+                print(f"heartbeat process: {type(error).__name__}: {error}", file=sys.stderr, flush=True)  # noqa: T201 - its last words; it has no logging
                 os._exit(1)  # the worker starts another, which is better than a process that beats no more
         time.sleep(max(0.0, min(due - time.monotonic(), charge.interval, 0.5)))
 

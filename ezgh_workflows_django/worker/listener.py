@@ -74,5 +74,5 @@ class Guarded(Listener):
     def _tell(method: Callable[..., None], *said: Any) -> None:
         try:
             method(*said)
-        except Exception:  # a user's code
+        except Exception:  # noqa: BLE001 - a user's code
             _log.exception("the worker's listener failed in %s", method.__name__)

@@ -52,7 +52,7 @@ class LoopThread:
         self._tasks.discard(task)
         try:
             on_end(task)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the worker ends with it, and says why
             self._on_crash(error)
 
     def _serve(self) -> None:
@@ -69,6 +69,6 @@ class LoopThread:
             self._loop.run_forever()
         except (SystemExit, KeyboardInterrupt):
             return
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the worker ends with it, and says why
             self._on_crash(error)
             self._is_closing = True

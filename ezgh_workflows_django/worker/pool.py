@@ -91,7 +91,7 @@ class Pool:
                 job.call()
                 if self._is_over(job):
                     return
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the worker ends with it, and says why
             self._on_crash(error)
         finally:
             self._quit()

@@ -177,7 +177,7 @@ class Shift:
         """One of the worker's own threads: an error in it ends the worker, which must never live on deaf (case B40)."""
         try:
             work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the worker ends with it, and says why
             self._crash(error)
         finally:
             self._transport.release()

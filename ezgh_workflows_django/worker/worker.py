@@ -153,7 +153,7 @@ class Worker:
     def _end(self, shift: Shift) -> None:
         try:
             shift.end()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the worker ends with it, and says why
             self._inbox.put(Word(Cause.CRASH, error))
         finally:
             self._inbox.put(Word(Cause.CLOSED))

@@ -26,7 +26,7 @@ def test_a_server_whose_clock_is_off_reclaims_no_live_lease(db: None, skew: time
     workflow.start()
     lease = hand.take()
     hour_off = mock.Mock(wraps=datetime, now=lambda tz=None: datetime.now(tz) + skew)
-    with mock.patch.object(clock, "datetime", hour_off), mock.patch("django.utils.timezone.now", lambda: datetime.now(UTC) + skew):
+    with mock.patch.object(clock, "datetime", hour_off), mock.patch("django.utils.timezone.now", lambda: datetime.now(UTC) + skew):  # noqa: PT008 - it goes on
         maintenance.tick()
         maintenance.tick()
         assert hand.beat(lease).refused is None

@@ -14,8 +14,9 @@ from django.db import OperationalError, connection, transaction
 
 from ezgh_workflows_django import Retry, Sleep, Step, Wait, Workflow
 from ezgh_workflows_django.engine import events, maintenance
-from ezgh_workflows_django.models import Event, JournalEntry, Lease, Run, RunLabel, Wait as OpenWait
+from ezgh_workflows_django.models import Event, JournalEntry, Lease, Run, RunLabel
 from ezgh_workflows_django.models import Step as StepRow
+from ezgh_workflows_django.models import Wait as OpenWait
 from tests.engine.conftest import Desk, Hand
 
 
@@ -134,7 +135,7 @@ class Story:
             self.desk.advance(minutes=2)
             if OpenWait.objects.filter(run=self.handle.id).exists() and not Event.objects.filter(run=self.handle.id, name="paid").exists():
                 events.signal(self.handle.id, "paid", {"paid": 40})
-        return self.handle.status
+        return str(self.handle.status)
 
 
 CALLS: dict[str, tuple[str, Callable[[Story], Any], str]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
@@ -15,6 +16,7 @@ from ezgh_workflows_django.engine import maintenance
 from ezgh_workflows_django.engine.direct import DirectEngine
 from ezgh_workflows_django.models import Run
 from ezgh_workflows_django.protocol.states import RunStatus
+from ezgh_workflows_django.worker.context import Context
 from ezgh_workflows_django.worker.transports.direct import DirectTransport
 from ezgh_workflows_django.worker.worker import Worker
 
@@ -26,7 +28,7 @@ def flow() -> Workflow:
     """Three steps, one of which fails the first time."""
     seen: set[str] = set()
 
-    def flaky(ctx, value):
+    def flaky(ctx: Context, value: Any) -> Any:
         if ctx.info.run_id not in seen:
             seen.add(ctx.info.run_id)
             raise RuntimeError("the first time")
@@ -89,7 +91,7 @@ def test_workers_starts_cancels_and_readers_go_on_together_without_an_error() ->
     assert {run for run, status in ended.items() if status != RunStatus.SUCCEEDED} == cancelled
 
 
-def _cancel(run_id: object) -> bool:
+def _cancel(run_id: str) -> bool:
     from ezgh_workflows_django.engine import runs
     from ezgh_workflows_django.errors import RunTerminal
 
@@ -104,7 +106,7 @@ def _loop(work: Callable[[], object], stop: threading.Event, errors: list[BaseEx
         try:
             while not stop.is_set():
                 work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - the test shows it
             errors.append(error)
         finally:
             connections.close_all()

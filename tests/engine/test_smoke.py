@@ -1,6 +1,9 @@
 """A run through every kind of step, on whatever database the suite runs on."""
 
+from __future__ import annotations
+
 from datetime import timedelta
+from typing import Any
 
 from ezgh_workflows_django import Retry, Sleep, Step, Wait, Workflow, emit
 from tests.engine.conftest import Desk
@@ -11,7 +14,7 @@ def give_back(value: object) -> object:
     return value
 
 
-def test_a_run_goes_through_its_graph(desk: Desk, django_capture_on_commit_callbacks) -> None:
+def test_a_run_goes_through_its_graph(desk: Desk, django_capture_on_commit_callbacks: Any) -> None:
     order = Workflow(
         "order",
         steps=[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,13 +15,14 @@ from django.test import override_settings
 
 from ezgh_workflows_django import Concurrency, Cron, IdempotencyConflict, RateLimit, Start, Step, Wait, Workflow, runs_of, start_run
 from ezgh_workflows_django.conf import DICT
+from ezgh_workflows_django.definitions.policies import RunView
 from ezgh_workflows_django.definitions.registry import registry
 from ezgh_workflows_django.engine import starts
 from ezgh_workflows_django.errors import InvalidArgument, InvalidPayload, NotAvailable, PayloadTooLarge, StartBusy, UnknownApp, UnknownWorkflow
 from ezgh_workflows_django.models import App, Definition, JournalEntry, Revision, Run, RunLabel
 from ezgh_workflows_django.models import Step as StepRow
 from tests.engine.conftest import Desk
-from tests.engine.graphs import body, chain, job
+from tests.engine.graphs import Undo, body, chain, job, undone
 from tests.engine.threads import PATIENCE, answer_of, begin, elsewhere, together
 
 TABLES = (Run, StepRow, RunLabel, JournalEntry, Definition)
@@ -37,34 +39,24 @@ def before(desk: Desk) -> dict[str, int]:
     return rows()
 
 
-class Undo(Exception):
-    """Ends a caller's transaction."""
-
-
 # The caller's transaction
 
 
 def test_a_start_whose_transaction_is_rolled_back_leaves_nothing(desk: Desk, before: dict[str, int]) -> None:
-    with pytest.raises(Undo), transaction.atomic():
-        job().start({"n": 1}, labels={"a": "b"}, idempotency_key="k")
-        raise Undo
+    undone(lambda: job().start({"n": 1}, labels={"a": "b"}, idempotency_key="k"))
     assert rows() == before
 
 
 def test_a_start_in_a_savepoint_that_is_rolled_back_leaves_nothing_while_its_neighbour_stays(desk: Desk) -> None:
     with transaction.atomic():
         kept = job().start(1)
-        with pytest.raises(Undo), transaction.atomic():
-            job("other").start(2)
-            raise Undo
+        undone(lambda: job("other").start(2))
     assert [str(pk) for pk in Run.objects.values_list("pk", flat=True)] == [kept.id]
 
 
 def test_after_a_start_was_rolled_back_the_same_workflow_starts_again(desk: Desk) -> None:
     hand = desk.worker()
-    with pytest.raises(Undo), transaction.atomic():
-        job().start(1)
-        raise Undo
+    undone(lambda: job().start(1))
     run = job().start(2)
     assert [lease.run_id for lease in desk.worker(job(), name=hand.name).claim()] == [run.id]
 
@@ -145,14 +137,14 @@ def test_a_key_in_use_does_not_poison_the_callers_transaction(desk: Desk) -> Non
 def test_a_key_taken_while_the_start_was_on_its_way_does_not_poison_the_callers_transaction(transactional_db: None, desk: Desk) -> None:
     """B89: the insert itself meets the key."""
 
-    def start_and_write(name: str) -> str:
+    def start_and_write(name: str) -> Any:
         with transaction.atomic():
             run = job().start(1, idempotency_key="k")
             User.objects.create(username=name)
         return run.id
 
     job().start(0)
-    ids = together([lambda name=name: start_and_write(name) for name in "abcd"])  # type: ignore[misc]  # a lambda's default
+    ids = together([partial(start_and_write, name) for name in "abcd"])
     assert (len(set(ids)), User.objects.count()) == (1, 4)
 
 
@@ -166,7 +158,7 @@ def test_where_the_first_to_use_a_key_rolls_back_the_next_one_starts_the_run(tra
     """B88: the winner rolls back; whoever got an answer and committed has a run that exists."""
     job().start(0)
 
-    def start(place: int) -> str | None:
+    def start(place: int) -> Any:
         try:
             with transaction.atomic():
                 run = job().start(1, idempotency_key="k")
@@ -176,7 +168,7 @@ def test_where_the_first_to_use_a_key_rolls_back_the_next_one_starts_the_run(tra
             return None
         return run.id
 
-    ids = together([lambda place=place: start(place) for place in range(5)])  # type: ignore[misc]  # a lambda's default
+    ids = together([partial(start, place) for place in range(5)])
     assert list(filter(None, ids)) == [str(pk) for pk in Run.objects.filter(idempotency_key="k").values_list("pk", flat=True)]
 
 
@@ -192,9 +184,7 @@ def test_a_key_held_for_too_long_by_another_transaction_is_busy(transactional_db
 
 
 @pytest.mark.skipif(connection.vendor == "sqlite", reason="on SQLite the file has one writer: who writes at all is waited for, not a key")
-def test_the_caller_of_a_busy_start_keeps_his_transaction_and_his_lock_timeout(
-    transactional_db: None, desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_caller_of_a_busy_start_keeps_his_transaction_and_his_lock_timeout(transactional_db: None, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starts, "BUSY_AFTER_SECONDS", 1)
     job().start(0)
     lock_timeout = {"postgresql": "SELECT current_setting('lock_timeout')", "mysql": "SELECT @@innodb_lock_wait_timeout"}[connection.vendor]
@@ -222,7 +212,7 @@ def test_a_start_waits_for_the_transaction_that_holds_its_key(transactional_db: 
     job().start(0)
     going = threading.Event()
 
-    def start() -> str:
+    def start() -> Any:
         going.set()
         return job().start(1, idempotency_key="k").id
 
@@ -268,7 +258,12 @@ def test_no_starts_at_all_is_no_run(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     "when",
-    [{"delay": 60}, {"delay": timedelta(minutes=1)}, {"at": datetime(2024, 1, 1, 9, 1, tzinfo=UTC)}, {"at": datetime(2024, 1, 1, 11, 1, tzinfo=timezone(timedelta(hours=2)))}],
+    [
+        {"delay": 60},
+        {"delay": timedelta(minutes=1)},
+        {"at": datetime(2024, 1, 1, 9, 1, tzinfo=UTC)},
+        {"at": datetime(2024, 1, 1, 11, 1, tzinfo=timezone(timedelta(hours=2)))},
+    ],
     ids=["seconds", "timedelta", "at", "at elsewhere"],
 )
 def test_a_run_for_later_is_queued_until_then(desk: Desk, when: dict[str, Any]) -> None:
@@ -363,9 +358,11 @@ def test_a_bad_value_is_refused_by_name_and_leaves_nothing(desk: Desk, before: d
     assert (refused.value.field, rows()) == (field, before)
 
 
-@pytest.mark.parametrize("payload", [{"a": float("nan")}, {"a": [float("inf")]}, {"a": "\0"}, {"\ud800": 1}, {"a": object()}], ids=ascii)
+@pytest.mark.parametrize(
+    "payload", [{"a": float("nan")}, {"a": [float("inf")]}, {"a": "\0"}, {"\ud800": 1}, {"a": object()}], ids=["nan", "inf", "nul", "surrogate", "object"]
+)
 def test_a_payload_that_cannot_be_kept_is_refused_and_leaves_nothing(desk: Desk, before: dict[str, int], payload: Any) -> None:
-    with pytest.raises(InvalidPayload, match="^payload"):
+    with pytest.raises(InvalidPayload, match=r"^payload"):
         job().start(payload, idempotency_key="k")
     assert rows() == before
 
@@ -401,7 +398,7 @@ def test_runs_of_what_is_no_saved_instance_is_refused(desk: Desk) -> None:
 # Keys of waits
 
 
-def waiting(key: Any, **options: Any) -> Workflow:
+def waiting(key: Any, **options: Any) -> Any:
     """One wait."""
     return Workflow("waiting", steps=[Step("wait", wait=Wait("event", key=key, **options))])
 
@@ -426,7 +423,12 @@ def test_a_key_is_computed_at_the_start_and_kept_as_text(desk: Desk, key: Any, k
 
 def test_a_callable_key_of_a_step_that_opens_later_is_computed_at_the_start(desk: Desk) -> None:
     calls: list[str] = []
-    later = Workflow("later", steps=[Step("first", run=body), Step("wait", after=["first"], wait=Wait("event", key=lambda run: calls.append(run.id) or "k"))])
+
+    def called(run: RunView) -> str:
+        calls.append(run.id)
+        return "k"
+
+    later: Any = Workflow("later", steps=[Step("first", run=body), Step("wait", after=["first"], wait=Wait("event", key=called))])
     registry.add(later)
     run = later.start(1)
     assert (calls, desk.step(run, "wait").wait_key) == ([run.id], "k")
@@ -434,7 +436,9 @@ def test_a_callable_key_of_a_step_that_opens_later_is_computed_at_the_start(desk
     assert ([each.key for each in run.waiting_for], len(calls)) == (["k"], 1)
 
 
-@pytest.mark.parametrize("key", [lambda run: run.labels["absent"], lambda run: None, lambda run: 1.5, lambda run: True], ids=["raises", "None", "float", "bool"])
+@pytest.mark.parametrize(
+    "key", [lambda run: run.labels["absent"], lambda run: None, lambda run: 1.5, lambda run: True], ids=["raises", "None", "float", "bool"]
+)
 def test_a_key_that_cannot_be_computed_refuses_the_start_by_name(desk: Desk, before: dict[str, int], key: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"workflow waiting, step wait: the key could not be computed"):
         waiting(key).start(1)
@@ -476,13 +480,13 @@ def test_what_this_version_cannot_do_is_refused_by_name(desk: Desk, feature: dic
 
 def test_a_start_by_name_uses_the_code_of_this_process(desk: Desk) -> None:
     registry.add(job())
-    assert start_run("job", 1).run.version == job().version
+    assert Run.objects.get(pk=start_run("job", 1).id).version == job().version
 
 
 def test_a_start_by_name_uses_the_newest_stored_definition_where_there_is_no_code(desk: Desk) -> None:
     desk.worker(job())
     desk.worker(newest := job(timeout=7))
-    assert start_run("job", 1).run.version == newest.version
+    assert Run.objects.get(pk=start_run("job", 1).id).version == newest.version
 
 
 def test_a_start_by_an_unknown_name_says_so(desk: Desk) -> None:
@@ -494,7 +498,7 @@ def test_definitions_belong_to_an_app(desk: Desk) -> None:
     desk.worker(job(), app="dev-ann")
     with pytest.raises(UnknownWorkflow):
         start_run("job", 1)
-    assert start_run("job", 1, app="dev-ann").run.app.name == "dev-ann"
+    assert Run.objects.get(pk=start_run("job", 1, app="dev-ann").id).app.name == "dev-ann"
 
 
 def test_a_start_in_no_app_is_one_in_the_default_app(desk: Desk) -> None:
@@ -521,9 +525,19 @@ def test_a_definition_is_stored_once_however_many_start_it_first(transactional_d
     assert (Definition.objects.filter(workflow="job").count(), Revision.objects.filter(workflow="job").count(), Run.objects.count()) == (1, 1, 6)
 
 
+def test_where_the_first_to_store_a_definition_rolls_back_the_next_one_stores_it(transactional_db: None, desk: Desk) -> None:
+    """B88, for definitions: no deadlock undoes a caller's transaction."""
+
+    def start(place: int) -> None:
+        undone(lambda: job().start(1)) if place else job().start(1)
+
+    together([partial(start, place) for place in range(5)])
+    assert (Definition.objects.filter(workflow="job").count(), Run.objects.count()) == (1, 1)
+
+
 def test_registrations_and_starts_at_one_moment_store_a_definition_once(transactional_db: None, desk: Desk) -> None:
     workflows = [chain("a", "b"), job(), job("other")]
-    together([lambda: desk.worker(*workflows), lambda: desk.worker(*reversed(workflows)), *[lambda each=each: each.start(1) for each in workflows]])  # type: ignore[misc]  # a lambda's default
+    together([lambda: desk.worker(*workflows), lambda: desk.worker(*reversed(workflows)), *[partial(each.start, 1) for each in workflows]])
     assert (Definition.objects.filter(workflow__in=["chain", "job", "other"]).count(), Run.objects.count()) == (3, 3)
     assert len(desk.worker(*workflows).claim()) == 3
 

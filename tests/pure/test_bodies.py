@@ -119,7 +119,7 @@ def test_a_dataclass_comes_back_as_it_went() -> None:
         (tuple[int, str], (1, "a")),
         (dict[int, Decimal], {1: Decimal("1.10")}),
         (UUID, UUID(int=1)),
-        (datetime, datetime(2024, 1, 1)),
+        (datetime, datetime(2024, 1, 1)),  # noqa: DTZ001 - one without a zone stays one
         (date, date(2024, 1, 1)),
         (Colour, Colour.RED),
         (set[int], {1, 2}),

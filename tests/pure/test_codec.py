@@ -107,7 +107,7 @@ def test_any_value_is_either_storable_or_refused_by_path(value: Any) -> None:
     try:
         text = dumps(value)
     except InvalidPayload as error:
-        assert error.path.startswith("output")
+        assert error.path.startswith("output")  # noqa: PT017 - refused is one of two right answers
         return
     text.encode()
     assert "\0" not in json.dumps(codec.loads(text), ensure_ascii=False)
@@ -132,7 +132,7 @@ def test_any_value_is_either_storable_or_refused_by_path(value: Any) -> None:
         (Size.BIG, "3"),
         (Word.YES, '"yes"'),
         (datetime(2024, 1, 1, 9, 0, 0, 123456, tzinfo=UTC), '"2024-01-01T09:00:00.123456Z"'),
-        (datetime(2024, 1, 1, 9, 0), '"2024-01-01T09:00:00"'),
+        (datetime(2024, 1, 1, 9, 0), '"2024-01-01T09:00:00"'),  # noqa: DTZ001 - one without a zone stays one
         (date(2024, 1, 1), '"2024-01-01"'),
         (time(9, 30), '"09:30:00"'),
         (timedelta(days=1, seconds=5), '"P1DT00H00M05S"'),

@@ -1,0 +1,1 @@
+"""One file a command; Django finds them by their names."""

@@ -1,0 +1,123 @@
+"""Bodies in threads of their own, one at work at a time: the kit gives a body the turn and takes it back.
+
+A body has the turn until it ends or waits on `ctx.cancelled`. It works on the test's own database connection.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from asgiref.sync import async_to_sync
+from django.db import connections
+
+from ..protocol.messages import Lease, Outcome
+from ..worker.cancellation import Cancelled
+from ..worker.context import Context
+from ..worker.executor import Execution
+from ..worker.serving import Holding
+
+PATIENCE = 5.0
+"""Real seconds that a body may keep the turn."""
+
+
+class BodyStuck(AssertionError):
+    """A body kept the turn for over five seconds: it waits for something that is not the lab's, such as a sleep or a socket."""
+
+
+class Abandoned(BaseException):
+    """Unwinds a body whose lab is over; no `except Exception` holds it."""
+
+
+class LabCancelled(Cancelled):
+    """A body's `ctx.cancelled`: waiting on it gives the turn back, and lasts until the lab's clock has moved or it fires."""
+
+    def __init__(self, turn: Turn, now: Callable[[], datetime]) -> None:
+        super().__init__()
+        self._turn = turn
+        self._now = now
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """As `Cancelled.wait`; `timeout` is seconds of the lab's clock."""
+        until = None if timeout is None else self._now() + timedelta(seconds=timeout)
+        while not self.is_set() and (until is None or self._now() < until):
+            self._turn.give_back(until)
+        return self.is_set()
+
+
+class Turn:
+    """One body's thread. `wakes_at` is the lab's moment its wait on `ctx` ends by itself, where it waits and has one."""
+
+    def __init__(self, lease: Lease, holding: Holding | None, now: Callable[[], datetime]) -> None:
+        self.lease = lease
+        self.started_at = now()
+        self.cancelled = LabCancelled(self, now)
+        self.context = Context(lease, cancelled=self.cancelled, on_progress=self._show)
+        self.progress: object = None
+        self.outcome: Outcome | None = None
+        self.wakes_at: datetime | None = None
+        self._holding = holding
+        self._abandoned = False
+        self._go = threading.Semaphore(0)
+        self._back = threading.Semaphore(0)
+        self._connections = {alias: connections[alias] for alias in connections}
+        self._thread = threading.Thread(target=self._run, name=f"lab {self.name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def name(self) -> str:
+        """The body, as people name it."""
+        return f"{self.lease.workflow}/{self.lease.step}"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the body is over."""
+        return self.outcome is not None
+
+    def take(self) -> None:
+        """Let the body work until it ends or waits. Raises `BodyStuck`."""
+        for connection in self._connections.values():
+            connection.inc_thread_sharing()
+        try:
+            self._go.release()
+            if not self._back.acquire(timeout=PATIENCE):
+                raise BodyStuck(
+                    f"the body of {self.name} (run {self.lease.run_id}) has not come back for {PATIENCE:g} s: "
+                    "it may wait on ctx.cancelled, but on nothing else; nothing outside the lab moves its clock"
+                )
+        finally:
+            for connection in self._connections.values():
+                connection.dec_thread_sharing()
+
+    def give_back(self, wakes_at: datetime | None) -> None:
+        """Called by the body's thread: wait for the next turn."""
+        self.wakes_at = wakes_at
+        self._back.release()
+        self._go.acquire()
+        self.wakes_at = None
+        if self._abandoned:
+            raise Abandoned
+
+    def abandon(self) -> None:
+        """Unwind a body that still waits: its lab is over."""
+        if not self.has_ended:
+            self._abandoned = True
+            self._go.release()
+            self._thread.join(PATIENCE)
+
+    def _run(self) -> None:
+        self._go.acquire()
+        if self._abandoned:
+            return
+        for alias, connection in self._connections.items():
+            connections[alias] = connection
+        held = self._holding
+        work = Execution(self.lease, held.body if held else None, self.context, held.parents if held else ())
+        try:
+            self.outcome = async_to_sync(work.arun)() if work.is_async else work.run()
+        finally:
+            self._back.release()
+
+    def _show(self, value: object) -> None:
+        self.progress = value

@@ -1,0 +1,1 @@
+"""The worker as real processes: how they die, stop, hang and come back, on whichever database the tests run."""

@@ -1,0 +1,85 @@
+"""A worker that is told to stop: what runs goes on to its end, nothing new begins, and the exit code says how it went."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from ezgh_workflows_django import Workflow
+from ezgh_workflows_django.models import Lease
+from ezgh_workflows_django.protocol.states import LeaseStatus, RunStatus
+
+from .conftest import HEARTBEAT, MARGIN, TTL, Fleet, Folder, is_beating, kinds, leases, until
+from .workers.workflows import cancellable, gated, offloading, quick
+
+pytestmark = pytest.mark.process
+
+
+def test_a_running_body_outlives_sigterm_by_six_leases_with_no_gap_in_its_heartbeats(fleet: Fleet, folder: Folder) -> None:
+    """B18: no claim after SIGTERM, exit 0, and the idle worker never sees the step."""
+    stopping = fleet.worker("stopping", "--grace", "60")
+    run = gated.start(str(folder))
+    until(lambda: folder.heard("begun"))
+    [lease] = leases(run)
+    until(is_beating(lease))
+    fleet.worker("idle")
+    before = kinds(run)
+    stopping.send(signal.SIGTERM)
+    until(lambda: stopping.said("stopping: 1 bodies at work"))
+    later = [quick.start(number) for number in range(10)]
+    assert [other.result(timeout=20) for other in later] == list(range(10))
+
+    def has_lived_six_leases() -> bool:
+        found = Lease.objects.get(pk=lease.pk)
+        assert found.started_at is not None
+        return (found.expires_at - found.started_at).total_seconds() > 7 * TTL
+
+    until(has_lived_six_leases, 8 * TTL)
+    folder.say("go")
+    assert run.result(timeout=20) == stopping.pid
+    assert stopping.ends() == 0
+    assert [found.status for found in leases(run)] == [LeaseStatus.COMPLETED]
+    assert "lease.orphaned" not in kinds(run)[len(before) :]
+    assert set(Lease.objects.filter(run__in=[other.id for other in later]).values_list("worker_name", flat=True)) == {"idle"}
+
+
+@pytest.mark.parametrize("workflow", [gated, offloading], ids=lambda workflow: workflow.name)
+def test_a_second_signal_ends_the_worker_now(fleet: Fleet, folder: Folder, workflow: Workflow) -> None:
+    worker = fleet.worker("worker", "--grace", "600")
+    run = workflow.start(str(folder))
+    until(lambda: folder.heard("begun"))
+    worker.send(signal.SIGTERM)
+    until(lambda: worker.said("stopping: 1 bodies at work"))
+    worker.send(signal.SIGTERM)
+
+    assert worker.ends(within=MARGIN) == 1
+    assert worker.said("a second signal")
+    assert run.status == RunStatus.RUNNING
+
+
+def test_what_does_not_end_in_the_grace_period_is_handed_back(fleet: Fleet, folder: Folder) -> None:
+    worker = fleet.worker("worker", "--grace", "1")
+    run = gated.start(str(folder))
+    until(lambda: folder.heard("begun"))
+    worker.send(signal.SIGINT)
+
+    assert worker.ends() == 0
+    assert [lease.status for lease in leases(run)] == [LeaseStatus.RETURNED]
+    successor = fleet.worker("successor")
+    folder.say("go")
+    assert run.result(timeout=20) == successor.pid
+
+
+def test_a_cancel_reaches_the_body_of_a_worker_that_is_stopping(fleet: Fleet, folder: Folder) -> None:
+    """B44."""
+    worker = fleet.worker("worker", "--grace", "60")
+    run = cancellable.start(str(folder))
+    until(lambda: folder.heard("begun"))
+    worker.send(signal.SIGTERM)
+    until(lambda: worker.said("stopping: 1 bodies at work"))
+    run.cancel("not wanted any more")
+
+    until(lambda: folder.heard("stopped-run_terminal"), HEARTBEAT + MARGIN)
+    assert worker.ends() == 0
+    assert run.status == RunStatus.CANCELLED

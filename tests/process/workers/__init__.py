@@ -1,0 +1,1 @@
+"""An app with workflows for the processes of these tests: they get it through EXTRA_APPS."""
