@@ -133,7 +133,7 @@ def _store(name: str, key: str, text: str, event_id: str | None, app_name: str |
     if event_id is None:
         event.save(using=database(), force_insert=True)
         return EventReceipt(event.pk, known=False)
-    stored = uniques.insert_or_find(event, Event.objects.using(database()).filter(scope=scope, event_id=event_id).first)
+    stored = uniques.insert_or_find_in_callers(event, Event.objects.using(database()).filter(scope=scope, event_id=event_id).first)
     return EventReceipt(stored.pk, known=stored is not event)
 
 

@@ -255,7 +255,7 @@ def _canonical(text: str | None) -> str | None:
 def _insert_with_key(run: Run) -> Run:
     """Insert a run, or give back the one that took its key meanwhile. Raises `StartBusy`."""
     try:
-        return uniques.insert_or_find(run, lambda: _with_key(run.app_id, run.workflow, str(run.idempotency_key)), within=BUSY_AFTER_SECONDS)
+        return uniques.insert_or_find_in_callers(run, lambda: _with_key(run.app_id, run.workflow, str(run.idempotency_key)), within=BUSY_AFTER_SECONDS)
     except DatabaseError as error:
         if not uniques.is_lock_timeout(error):
             raise

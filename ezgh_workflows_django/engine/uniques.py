@@ -23,8 +23,21 @@ _LOCK_TIMEOUT_SQLSTATE = "55P03"
 _LOCK_TIMEOUT_ERRNO = 1205
 
 
-def insert_or_find(row: R, find: Callable[[], R | None], *, within: float | None = None) -> R:
-    """Insert a row, or give back the one that `find` finds by its key.
+def insert_or_find(row: R, find: Callable[[], R | None]) -> R:
+    """Insert a row, or give back the one that `find` finds by its key. Waits as the database waits; a deadlock is its verb's."""
+    try:
+        with transaction.atomic(using=database()):
+            row.save(using=database(), force_insert=True)
+    except IntegrityError:
+        found = find()
+        if found is None:
+            raise
+        return found
+    return row
+
+
+def insert_or_find_in_callers(row: R, find: Callable[[], R | None], *, within: float | None = None) -> R:
+    """As `insert_or_find`, for keys that callers choose and use in transactions of their own, which no deadlock must undo.
 
     Waits for a transaction that has taken the key and not ended, at most `within` seconds: then it raises the database's
     error, which `is_lock_timeout` knows.
@@ -32,14 +45,8 @@ def insert_or_find(row: R, find: Callable[[], R | None], *, within: float | None
     until = time.monotonic() + (LONGEST_WAIT_SECONDS if within is None else within)
     while True:
         try:
-            with _bounded_wait(within), transaction.atomic(using=database()):
-                row.save(using=database(), force_insert=True)
-            return row
-        except IntegrityError:
-            found = find()
-            if found is None:
-                raise
-            return found
+            with _bounded_wait(within):
+                return insert_or_find(row, find)
         except DatabaseError as error:
             if not is_lock_timeout(error) or time.monotonic() >= until:
                 raise

@@ -29,6 +29,9 @@ MAX_WAIT_MS: Final = 55_000
 STAMP_EVERY: Final = 5.0
 """Seconds that the loop waits at a stretch at most, before it stamps the heartbeats again."""
 
+GATHER: Final = 0.01
+"""Seconds a busy worker waits for more bodies to end before it claims: one claim for ten costs little more than one for one."""
+
 SHORT_REST: Final = 0.25
 """Seconds of rest after a poll that was to be held and came back empty at once, so that a server which does not hold is not stormed."""
 
@@ -81,6 +84,8 @@ class Claims:
         """One poll, where there is room for it. Says whether to go on."""
         self._hands.size = self._bodies.capacity
         room = self._hands.wait_for_room(STAMP_EVERY)
+        if room > 0:
+            room = self._hands.gather_room(min(MAX_TASKS, self._hands.size), GATHER)
         if room <= 0 or self._stopping.is_set():
             return True
         was_quiet, changes, asked_at = self._hands.is_empty, self._hands.changes, clock.monotonic()

@@ -525,16 +525,6 @@ def test_a_definition_is_stored_once_however_many_start_it_first(transactional_d
     assert (Definition.objects.filter(workflow="job").count(), Revision.objects.filter(workflow="job").count(), Run.objects.count()) == (1, 1, 6)
 
 
-def test_where_the_first_to_store_a_definition_rolls_back_the_next_one_stores_it(transactional_db: None, desk: Desk) -> None:
-    """B88, for definitions: no deadlock undoes a caller's transaction."""
-
-    def start(place: int) -> None:
-        undone(lambda: job().start(1)) if place else job().start(1)
-
-    together([partial(start, place) for place in range(5)])
-    assert (Definition.objects.filter(workflow="job").count(), Run.objects.count()) == (1, 1)
-
-
 def test_registrations_and_starts_at_one_moment_store_a_definition_once(transactional_db: None, desk: Desk) -> None:
     workflows = [chain("a", "b"), job(), job("other")]
     together([lambda: desk.worker(*workflows), lambda: desk.worker(*reversed(workflows)), *[partial(each.start, 1) for each in workflows]])
