@@ -1,7 +1,24 @@
-"""The testing kit users get: the real engine on the test's own database, on a clock the test moves."""
+"""The testing kit users get: the real engine on the test's own database, on a clock the test moves.
 
-from .expectations import assert_journal, run_body
-from .lab import Lab, LabBlocked
-from .turns import BodyStuck
+Each name is imported when it is first asked for: `scripted` serves workers' tests where there is no Django.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .expectations import assert_journal, run_body
+    from .lab import Lab, LabBlocked
+    from .turns import BodyStuck
 
 __all__ = ["BodyStuck", "Lab", "LabBlocked", "assert_journal", "run_body"]
+
+_HOMES = {"BodyStuck": "turns", "Lab": "lab", "LabBlocked": "lab", "assert_journal": "expectations", "run_body": "expectations"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

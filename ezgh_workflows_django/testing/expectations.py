@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import EllipsisType
 from typing import Any
 
-from ..definitions.graph import Workflow
+from asgiref.sync import async_to_sync
+
+from ..definitions.bodies import Body
+from ..definitions.graph import Step
+from ..definitions.starts import MISSING
 from ..engine.handles import RunHandle
 from ..protocol import codec
 from ..protocol.messages import Failure, Lease
+from ..worker.cancellation import Cancelled
 from ..worker.context import Context, with_step_info
 
 Expected = str | tuple[str, str] | EllipsisType
@@ -32,45 +36,64 @@ def assert_journal(run: Any, expected: Sequence[Expected]) -> None:
 
 
 def run_body(
-    workflow: Workflow,
-    step: str,
-    input: Any = None,
+    step: Step | Callable[..., Any],
+    input: Any = MISSING,
     *,
+    workflow: str = "alone",
     steps: Mapping[str, Any] | None = None,
     state: Mapping[str, Any] | None = None,
     labels: Mapping[str, str] | None = None,
     attempt: int = 1,
+    last: bool = True,
     failure: Failure | None = None,
+    cancelled: Cancelled | None = None,
 ) -> Any:
-    """Run one body alone, decoded and encoded as in a worker, with a context but no engine; gives its output as a JSON value.
+    """Run one body alone, in the calling thread, decoded and encoded as in a worker, with a context but no engine; gives its output as a JSON value.
 
-    What the body raises is raised. An async body runs on an event loop of its own.
+    `step` is one of a workflow (`order.step("ship")`) or a function. Without `input` it is run as in a run without payload. The other arguments
+    are what the context shows; `cancelled` may have fired. What the body raises is raised. A coroutine's ORM calls meet the test's connection.
     """
-    body = workflow.body(step)
+    function, name, parents = _taken_apart(step)
+    where = f"{workflow}/{name}"
+    body = Body(function, where)
     lease = Lease(
-        id="run-body",
+        id=where,
         token=1,
-        run_id="run-body",
-        workflow=workflow.name,
-        version=workflow.version,
-        revision=workflow.revision,
-        step=step,
+        run_id=where,
+        workflow=workflow,
+        version="",
+        revision="1",
+        step=name,
         attempt=attempt,
         expires_at=datetime.max.replace(tzinfo=UTC),
         expires_in_ms=0,
-        input=codec.plain(input, "input"),
+        input=None if input is MISSING else codec.plain(input, "input"),
+        has_input=input is not MISSING,
         steps=steps or {},
         state=state or {},
         labels=labels or {},
-        idempotency_key=f"run-body:{step}",
+        idempotency_key=where,
+        last=last,
         failure=failure,
     )
-    context = Context(lease)
+    context = Context(lease, cancelled=cancelled)
+    decoded = body.decode(lease.input, has_input=lease.has_input, parents=parents)
     with with_step_info(context.info):
-        result = body.call(context, body.decode(lease.input, has_input=True, parents=()))
-        if body.is_async:
-            result = asyncio.run(result)
+        result = async_to_sync(_awaited)(body, context, decoded) if body.is_async else body.call(context, decoded)
     return body.encode(result)
+
+
+async def _awaited(body: Body, context: Context, decoded: Any) -> Any:
+    return await body.call(context, decoded)
+
+
+def _taken_apart(step: Step | Callable[..., Any]) -> tuple[Callable[..., Any], str, Sequence[str]]:
+    """The function, its step's name, and the names of the steps its input is made of."""
+    if not isinstance(step, Step):
+        return step, getattr(step, "__name__", "body"), ()
+    if step.run is None:
+        raise ValueError(f"step {step.name} is a {step.kind}: it has no body to run")
+    return step.run, step.name, () if step.input is not None else step.after
 
 
 def _matches(entries: list[tuple[str, str]], expected: list[Expected]) -> bool:

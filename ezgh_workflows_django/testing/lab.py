@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connections
-from django.db.models import Min
 
 from .. import clock as worker_clock
 from ..definitions.graph import Workflow
@@ -15,13 +14,15 @@ from ..definitions.registry import registry
 from ..engine import clock, invariants, maintenance
 from ..engine.handles import RunHandle
 from ..engine.transactions import database
-from ..models import JournalEntry, Step, Tick
-from .lab_worker import LabWorker
+from ..models import JournalEntry, Tick
+from . import due
+from .lab_worker import LabWorker, Line
 
 START = datetime(2024, 1, 1, 9, 0, tzinfo=UTC)
 """A Monday morning: where a lab's clock stands unless told otherwise."""
 
 ROUNDS = 100_000
+"""How often a lab looks at one moment for more to do, before it says that this never ends."""
 
 
 class LabBlocked(AssertionError):
@@ -42,6 +43,8 @@ class Lab:
         if self.now.tzinfo is None:
             raise ValueError(f"{now}: a lab's clock needs a time zone, such as 2024-01-01T09:00Z")
         self.workers: list[LabWorker] = []
+        self._killed: list[LabWorker] = []
+        self._line = Line(lambda: self.now)
         self._workflows = workflows
         self._app = app
 
@@ -54,35 +57,30 @@ class Lab:
         clock.freeze(lambda: self.now)
         worker_clock.set_source(lambda: (self.now - began).total_seconds())
         self._callbacks_before = len(connections[database()].run_on_commit)
-        for workflow in self._workflows or ():
-            registry.add(workflow)
-        self.worker("lab")
+        try:
+            self._furnish()
+        except BaseException:
+            self._close()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
-        for worker in self.workers:
-            worker.abandon()
-        clock.freeze(None)
-        worker_clock.set_source(None)
-        if self._registered is not None:
-            registry.swap(self._registered)
-        Lab._open = None
+        self._close()
 
     def worker(self, name: str, workflows: Sequence[Workflow] | None = None, *, app: str | None = None) -> LabWorker:
         """One more worker, serving these workflows; without any, all that the lab knows."""
-        made = LabWorker(name, list(registry) if workflows is None else workflows, app or self._app, lambda: self.now)
+        made = LabWorker(name, list(registry) if workflows is None else workflows, app or self._app, self._line)
         self.workers.append(made)
         return made
 
     def kill(self, worker: LabWorker) -> None:
-        """End a worker as SIGKILL does: its bodies are gone, its heartbeats stop, its leases go the way of lost ones."""
+        """End a worker as SIGKILL does: not a line of its bodies runs on, its heartbeats stop, its leases go the way of lost ones."""
         self.workers.remove(worker)
-        worker.abandon()
+        self._killed.append(worker)
 
     def drop_reply(self) -> None:
         """Lose the answer to the next outcome that a worker of the lab reports: it lands, and is posted again."""
-        for worker in self.workers:
-            worker.drops_reply = True
+        self._line.drops_reply = True
 
     def run_until_idle(self) -> None:
         """Let everything happen that can at this moment. Raises `LabBlocked` where bodies still wait on `ctx`."""
@@ -93,8 +91,9 @@ class Lab:
 
     def run_until_blocked(self) -> None:
         """Let everything happen that can at this moment, but for bodies that wait on `ctx`."""
+        self._arrive()
         for _ in range(ROUNDS):
-            if not self._round():
+            if not self._round() and not self._beat():
                 return
         raise AssertionError(f"the lab has not come to rest after {ROUNDS} rounds at {self.now}: does a step retry for ever without a wait?")
 
@@ -108,9 +107,9 @@ class Lab:
             raise ValueError("a lab's clock never goes back")
         target = self.now + duration
         self.run_until_blocked()
-        while (due := self._next_due()) is not None and due <= target:
-            self._visit(due)
-        self._visit(target)
+        while (moment := self._next_moment()) is not None and moment <= target:
+            self._move_to(moment)
+        self._move_to(target)
 
     def journal(self, run: Any) -> list[JournalEntry]:
         """What happened to a run, in order."""
@@ -120,29 +119,46 @@ class Lab:
         """What is broken in the database, of all that should always hold; empty is well."""
         return invariants.violations()
 
-    def _visit(self, moment: datetime) -> None:
-        self.now = max(self.now, moment)
-        for worker in self.workers:
-            worker.beat()
+    def _furnish(self) -> None:
+        maintenance.ensure_row()
+        for workflow in self._workflows or ():
+            registry.add(workflow)
+        self.worker("lab")
+
+    def _close(self) -> None:
+        for worker in [*self.workers, *self._killed]:
+            worker.abandon()
+        clock.freeze(None)
+        worker_clock.set_source(None)
+        if self._registered is not None:
+            registry.swap(self._registered)
+        Lab._open = None
+
+    def _move_to(self, moment: datetime) -> None:
+        self.now = moment
         self.run_until_blocked()
+
+    def _arrive(self) -> None:
+        """Nobody slept on the way here: every heartbeat has landed, and maintenance has seen no gap in which they could not."""
+        Tick.objects.using(database()).update(ticked_at=self.now, lenient_until=None)
+        self._beat()
+
+    def _beat(self) -> bool:
+        """A heartbeat of every worker; says whether a body was told to stop by it."""
+        told = [worker.beat() for worker in self.workers]
+        return any(told)
 
     def _round(self) -> bool:
         """One pass over everything that could happen now; says whether something did."""
         happened = self._do_what_follows_commits()
-        happened |= self._tick()
+        happened |= maintenance.tick().handled > 0
         for worker in self.workers:
             happened |= worker.work()
         return happened
 
-    def _tick(self) -> bool:
-        """Maintenance that never slept: a jump of the clock is no gap in which nobody's heartbeats could land."""
-        maintenance.ensure_row()
-        Tick.objects.using(database()).update(ticked_at=self.now, lenient_until=None)
-        return maintenance.tick().handled > 0
-
     def _do_what_follows_commits(self) -> bool:
         """Inside a `TestCase` nothing commits, so what waits for a commit is done here."""
-        connection = connections[database()]
+        connection: Any = connections[database()]  # its stubs know neither blocks nor callbacks as they are
         if not connection.in_atomic_block or any(not getattr(block, "_from_testcase", False) for block in connection.atomic_blocks):
             return False
         callbacks = connection.run_on_commit[self._callbacks_before :]
@@ -151,13 +167,11 @@ class Lab:
             callback()
         return bool(callbacks)
 
-    def _next_due(self) -> datetime | None:
+    def _next_moment(self) -> datetime | None:
         return min((moment for moment in self._moments() if moment is not None and moment > self.now), default=None)
 
     def _moments(self) -> Iterator[datetime | None]:
-        yield maintenance.tick().next_due
-        claimable = Step.objects.using(database()).filter(claim_order__isnull=False, available_at__gt=self.now)
-        yield claimable.aggregate(earliest=Min("available_at"))["earliest"]
+        held = [turn.lease.id for worker in self.workers for turn in worker.turns]
+        yield from due.moments(self.now, held, [worker.session for worker in self.workers])
         for worker in self.workers:
             yield from worker.moments()
-

@@ -5,12 +5,15 @@ A body has the turn until it ends or waits on `ctx.cancelled`. It works on the t
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from asgiref.sync import async_to_sync
 from django.db import connections
+from django.utils import timezone, translation
 
 from ..protocol.messages import Lease, Outcome
 from ..worker.cancellation import Cancelled
@@ -20,6 +23,8 @@ from ..worker.serving import Holding
 
 PATIENCE = 5.0
 """Real seconds that a body may keep the turn."""
+
+LONGEST_WAIT = timedelta(days=3650)
 
 
 class BodyStuck(AssertionError):
@@ -40,7 +45,7 @@ class LabCancelled(Cancelled):
 
     def wait(self, timeout: float | None = None) -> bool:
         """As `Cancelled.wait`; `timeout` is seconds of the lab's clock."""
-        until = None if timeout is None else self._now() + timedelta(seconds=timeout)
+        until = None if timeout is None else self._now() + timedelta(seconds=max(0.0, min(timeout, LONGEST_WAIT.total_seconds())))
         while not self.is_set() and (until is None or self._now() < until):
             self._turn.give_back(until)
         return self.is_set()
@@ -59,6 +64,8 @@ class Turn:
         self.wakes_at: datetime | None = None
         self._holding = holding
         self._abandoned = False
+        self._is_stuck = False
+        self._cancel: Callable[[], object] | None = None
         self._go = threading.Semaphore(0)
         self._back = threading.Semaphore(0)
         self._connections = {alias: connections[alias] for alias in connections}
@@ -80,8 +87,10 @@ class Turn:
         for connection in self._connections.values():
             connection.inc_thread_sharing()
         try:
+            self._cancel_coroutine()
             self._go.release()
             if not self._back.acquire(timeout=PATIENCE):
+                self._is_stuck = True
                 raise BodyStuck(
                     f"the body of {self.name} (run {self.lease.run_id}) has not come back for {PATIENCE:g} s: "
                     "it may wait on ctx.cancelled, but on nothing else; nothing outside the lab moves its clock"
@@ -100,10 +109,11 @@ class Turn:
             raise Abandoned
 
     def abandon(self) -> None:
-        """Unwind a body that still waits: its lab is over."""
+        """Unwind a body that still waits: its lab is over. One that is stuck unwinds when it next waits on `ctx`."""
+        self._abandoned = True
         if not self.has_ended:
-            self._abandoned = True
             self._go.release()
+        if not self.has_ended and not self._is_stuck:
             self._thread.join(PATIENCE)
 
     def _run(self) -> None:
@@ -113,11 +123,47 @@ class Turn:
         for alias, connection in self._connections.items():
             connections[alias] = connection
         held = self._holding
-        work = Execution(self.lease, held.body if held else None, self.context, held.parents if held else ())
+        work = _Work(self.lease, held.body if held else None, self.context, held.parents if held else (), scope=_as_configured())
         try:
-            self.outcome = async_to_sync(work.arun)() if work.is_async else work.run()
+            self.outcome = async_to_sync(self._cancellable)(work) if work.is_async else work.run()
+        except Abandoned:
+            return
         finally:
             self._back.release()
 
+    async def _cancellable(self, work: Execution) -> Outcome:
+        """Run a coroutine so that `take` can cancel it, as a worker does when its body is told to stop."""
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work.arun())
+        self._cancel = lambda: loop.call_soon_threadsafe(task.cancel)
+        try:
+            return await task
+        finally:
+            self._cancel = None
+
+    def _cancel_coroutine(self) -> None:
+        """Only as the turn is given: a coroutine that goes on earlier would meet the kit on the connection."""
+        cancel = self._cancel
+        if cancel is not None and self.cancelled.is_set():
+            self._cancel = None
+            cancel()
+
     def _show(self, value: object) -> None:
         self.progress = value
+
+
+class _Work(Execution):
+    """The real executor's passage, but that an abandoned body ends without an outcome and without a word."""
+
+    __slots__ = ()
+
+    def _failed(self, error: BaseException) -> Outcome:
+        if isinstance(error, Abandoned):
+            raise error
+        return super()._failed(error)
+
+
+@contextmanager
+def _as_configured() -> Iterator[None]:
+    """Language and time zone as a worker's bodies find them."""
+    with translation.override(None), timezone.override(None):
+        yield

@@ -96,8 +96,9 @@ class ProcessHeartbeat:
                 self._replace(child)
 
     def _listen(self, child: subprocess.Popen[bytes]) -> None:
-        for line in _pipe(child.stdout):
-            self._take_in(json.loads(line))
+        with suppress(ValueError):  # the pipe was closed between two lines: the child is gone
+            for line in _pipe(child.stdout):
+                self._take_in(json.loads(line))
 
     def _take_in(self, said: dict[str, Any]) -> None:
         if "sent_at" in said:
@@ -165,6 +166,7 @@ def _end(child: subprocess.Popen[bytes]) -> int:
     except subprocess.TimeoutExpired:
         child.kill()
         code = child.wait()
+    _pipe(child.stdout).close()
     return code
 
 
