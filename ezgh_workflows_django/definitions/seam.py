@@ -38,6 +38,14 @@ class RunHandle(Protocol):
         """How it ended, else what it is doing now."""
 
     @property
+    def payload(self) -> Any:
+        """What it was started with."""
+
+    @property
+    def state(self) -> Any:
+        """The run's state: what completions patched."""
+
+    @property
     def waiting_for(self) -> Any:
         """What its open waits wait for."""
 

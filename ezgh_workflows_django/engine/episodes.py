@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import UnknownStep, VerbRefused
 from ..models import Checkpoint, Lease, Receipt, Step, Wait
-from ..protocol.states import LeaseStatus, RunStatus, StepKind, StepStatus
+from ..protocol.states import TERMINAL_STEP, LeaseStatus, RunStatus, StepKind, StepStatus
 from . import payloads, progress, runs, trail
 from .locking import Held, hold
 from .refusals import BY_ENGINE
@@ -142,7 +142,7 @@ def _reset(held: Held, names: set[str]) -> list[Step]:
     Wait.objects.using(database()).filter(step__in=keys).delete()
     for lease in Lease.objects.using(database()).filter(live_step__in=keys):
         progress.end_lease(held, lease, LeaseStatus.CANCELLED, BY_ENGINE, cut=True)
-    already_open = sum(row.status not in (StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.CANCELLED) for row in everything.values() if row.name not in names)
+    already_open = sum(row.status not in TERMINAL_STEP for row in everything.values() if row.name not in names)
     held.work.move(held.run, open_steps=len(reset) + already_open)
     for row in reset:
         blockers = sum(parent in names or everything[parent].status != StepStatus.SUCCEEDED for parent in held.plan.steps[row.name].after)

@@ -195,4 +195,5 @@ def _result(run: Run) -> Any:
         return reading.output(run)
     failure = reading.failure(run)
     why = failure.message if failure else run.reason
-    raise _ENDED[RunStatus(run.status)](f"run {run.pk} of {run.workflow} {run.status}{': ' + why if why else ''}", str(run.pk), failure.to_json() if failure else None)
+    message = f"run {run.pk} of {run.workflow} {run.status}" + (f": {why}" if why else "")
+    raise _ENDED[RunStatus(run.status)](message, str(run.pk), failure.to_json() if failure else None)

@@ -187,8 +187,9 @@ def nothing_stray(now: datetime) -> Iterator[Violation]:
 
 def journal_without_gaps(now: datetime) -> Iterator[Violation]:
     """The journal of a run counts 1 to `journal_seq`."""
-    entries = JournalEntry.objects.using(database()).filter(_recent(now)).values("run_id").annotate(n=Count("pk"), last=Max("seq"), told=Max("run__journal_seq"))
-    for row in entries.filter(~Q(n=F("last")) | ~Q(last=F("told")))[:LIMIT]:
+    entries = JournalEntry.objects.using(database()).filter(_recent(now)).values("run_id")
+    counted = entries.annotate(n=Count("pk"), last=Max("seq"), told=Max("run__journal_seq"))
+    for row in counted.filter(~Q(n=F("last")) | ~Q(last=F("told")))[:LIMIT]:
         yield Violation("I12", f"run {row['run_id']}", f"its journal has {row['n']} entries, the last is {row['last']}, the run says {row['told']}")
 
 
@@ -196,8 +197,8 @@ def counts_agree(now: datetime) -> Iterator[Violation]:
     """I11 and the counters of rows: open steps, attempts and budgets agree with what they count."""
     open_steps = Count("steps", filter=~Q(steps__status__in=TERMINAL_STEP))
     live = Run.objects.using(database()).exclude(status__in=TERMINAL_RUN).annotate(counted=open_steps)
-    for run in live.exclude(counted=F("open_steps"))[:LIMIT]:
-        yield Violation("I11", f"run {run.pk}", f"it counts {run.open_steps} open steps and has {run.counted}")
+    for pk, told, counted in live.exclude(counted=F("open_steps")).values_list("pk", "open_steps", "counted")[:LIMIT]:
+        yield Violation("I11", f"run {pk}", f"it counts {told} open steps and has {counted}")
     for step in Step.objects.using(database()).filter(attempts__gt=F("token"))[:LIMIT]:
         yield Violation("I11", f"step {step.name} of run {step.run_id}", f"{step.attempts} attempts of {step.token} leases")
     for step in Step.objects.using(database()).filter(reclaims__gt=app_settings.MAX_RECLAIMS + 1).exclude(status=StepStatus.FAILED)[:LIMIT]:

@@ -27,13 +27,6 @@ MAX_MESSAGE = 64 * 1024
 MAX_RETRY_AFTER = timedelta(days=3650)
 
 _UNRUN = frozenset({FailureClass.RETURNED, FailureClass.UNSERVABLE})
-_LEASE_END = {
-    FailureClass.RETURNED: LeaseStatus.RETURNED,
-    FailureClass.UNSERVABLE: LeaseStatus.UNSERVABLE,
-    FailureClass.TIMEOUT: LeaseStatus.TIMED_OUT,
-}
-
-
 @dataclass(frozen=True, slots=True)
 class _Ready:
     """An outcome whose values have been encoded and checked, so that storing it can't fail on them."""
@@ -96,7 +89,7 @@ def _prepare(outcome: Outcome) -> _Ready:
         state=None if state_text is None else codec.loads(state_text),
         failure=failure,
         retry_after=_checked_delay(outcome.retry_after_ms),
-        stored=codec.dumps({"status": outcome.status, **({"failure": failure.to_json()} if failure else {})}, limit=None, what="outcome"),
+        stored=codec.dumps({"status": outcome.ends_as, **({"failure": failure.to_json()} if failure else {})}, limit=None, what="outcome"),
     )
 
 
@@ -125,10 +118,9 @@ def _complete(held: Held, lease: Lease, ready: _Ready) -> Answer:
 
 
 def _fail(held: Held, lease: Lease, ready: _Ready, failure: Failure, *, ran: bool) -> Answer:
-    status = _LEASE_END.get(FailureClass(failure.class_), LeaseStatus.FAILED) if failure.class_ in list(FailureClass) else LeaseStatus.FAILED
     body_at_work = ran and not ready.outcome.body_ended
     kept = ready.outcome.traceback if app_settings.KEEP_TRACEBACKS else None
-    progress.end_lease(held, lease, status, BY_WORKER, cut=body_at_work, outcome=ready.stored, traceback=kept)
+    progress.end_lease(held, lease, ready.outcome.ends_as, BY_WORKER, cut=body_at_work, outcome=ready.stored, traceback=kept)
     if failure.class_ == FailureClass.UNSERVABLE:
         workers.ban(lease)
     if _must_not_run_again(lease, failure, ran=ran, body_at_work=body_at_work):

@@ -69,7 +69,8 @@ def _time_out(held: Held, step: Step, wait: Wait) -> None:
     if planned is not None and planned.on_timeout == "continue":
         return progress.succeed(held, step, "null")
     keyed = f' with key "{wait.key}"' if wait.key else ""
-    return progress.fail(held, step, Failure(class_=FailureClass.TIMEOUT, message=f'no "{wait.event}"{keyed} came until {wait.timeout_at:%Y-%m-%d %H:%M:%S} UTC'))
+    message = f'no "{wait.event}"{keyed} came until {wait.timeout_at:%Y-%m-%d %H:%M:%S} UTC'
+    return progress.fail(held, step, Failure(class_=FailureClass.TIMEOUT, message=message))
 
 
 def _postpone(key: _Timer, now: datetime) -> None:

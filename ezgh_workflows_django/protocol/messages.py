@@ -158,6 +158,13 @@ class Usage:
     model: str | None = None
 
 
+_ENDS_AS: Final[Mapping[str, LeaseStatus]] = {
+    FailureClass.RETURNED: LeaseStatus.RETURNED,
+    FailureClass.UNSERVABLE: LeaseStatus.UNSERVABLE,
+    FailureClass.TIMEOUT: LeaseStatus.TIMED_OUT,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How a body ended. Made by `completed` or `failed`, so that its fields always agree."""
@@ -173,6 +180,11 @@ class Outcome:
     body_ended: bool = True
     usage: tuple[Usage, ...] = ()
     spans: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def ends_as(self) -> LeaseStatus:
+        """The status that this outcome leaves its lease in."""
+        return _ENDS_AS.get(self.class_ or "", self.status)
 
     @classmethod
     def completed(

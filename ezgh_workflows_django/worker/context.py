@@ -18,6 +18,8 @@ from .usage import Amount, Meter, Span
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+MAX_PROGRESS_BYTES: Final = 64 * 1024
+
 _log = logging.getLogger("ezgh_workflows.body")
 
 
@@ -131,8 +133,8 @@ class Context:
         return self._metered().span(name, attributes)
 
     def progress(self, value: Any) -> None:
-        """Show `value` in the console from the next heartbeat on. Raises `InvalidPayload`."""
-        encoded = codec.loads(codec.dumps(value, limit=None, what="progress"))
+        """Show `value` in the console from the next heartbeat on. Raises `InvalidPayload`; over 64 KiB it is too much to show."""
+        encoded = codec.loads(codec.dumps(value, limit=MAX_PROGRESS_BYTES, what="progress"))
         if self._on_progress is not None:
             self._on_progress(encoded)
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from .cancellation import Cancelled
+
+WIND_UP: Final = 1.0
+"""Seconds that tasks which were cancelled at the end are given."""
 
 
 class LoopThread:
@@ -61,7 +65,18 @@ class LoopThread:
             while not self._is_closing:
                 self._turn()
         finally:
+            self._wind_up()
             self._release()
+
+    def _wind_up(self) -> None:
+        """Close the loop; one whose tasks will not end when cancelled is left as it is, with the process about to end."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            with suppress(SystemExit, KeyboardInterrupt):
+                self._loop.run_until_complete(asyncio.wait(set(self._tasks), timeout=WIND_UP))
+        if not self._tasks:
+            self._loop.close()
 
     def _turn(self) -> None:
         """Run the loop until it is stopped. A SystemExit in a task that a body made goes to that body, and must not end everybody's loop."""

@@ -11,7 +11,7 @@ from typing import Final
 from .. import clock
 from ..errors import SessionLost, Unavailable
 from ..protocol.messages import Answer, Outcome, Refused, Report
-from ..protocol.states import FailureClass, LeaseStatus, Refusal
+from ..protocol.states import FailureClass, Refusal
 from .backoff import LeaseBackoff
 from .cancellation import Why
 from .failures import timed_out
@@ -194,7 +194,7 @@ def _corrected(ending: _Ending, answer: Answer | None) -> _Ending | None:
 
 def _differs(refused: Refused, outcome: Outcome) -> bool:
     stored = (refused.outcome or {}).get("status")
-    return stored is not None and stored != (LeaseStatus.TIMED_OUT if outcome.class_ == FailureClass.TIMEOUT else outcome.status)
+    return stored is not None and stored != outcome.ends_as
 
 
 def _seconds(held: Held) -> float:
