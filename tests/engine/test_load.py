@@ -92,7 +92,7 @@ def test_workers_starts_cancels_and_readers_go_on_together_without_an_error() ->
     assert {run for run, status in ended.items() if status != RunStatus.SUCCEEDED} == cancelled
 
 
-def _cancel(run_id: str) -> bool:
+def _cancel(run_id: uuid.UUID) -> bool:
     from ezgh_workflows_django.engine import runs
     from ezgh_workflows_django.errors import RunTerminal
 
