@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -36,6 +37,14 @@ assert Workflow("job", steps=[Step("only", run=lambda: 1, retry=Retry(max_attemp
 def test_the_authoring_words_need_no_django() -> None:
     done = subprocess.run([sys.executable, "-c", UNBLOCKED], cwd=ROOT, env={}, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_pytest_can_load_the_plugin_before_django_is_set_up() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    [(name, module)] = project["entry-points"]["pytest11"].items()
+    done = subprocess.run([sys.executable, "-c", f"import {module}"], cwd=ROOT, env={}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert name == module  # a conftest that lists it too gets the same plugin
 
 
 def test_nothing_warns_or_asks_the_database_at_start_up() -> None:
