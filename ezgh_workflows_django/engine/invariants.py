@@ -16,7 +16,7 @@ from django.db.models import Count, Exists, F, Max, Model, OuterRef, Q, QuerySet
 from ..conf import app_settings
 from ..models import Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel, Step, Wait
 from ..protocol.states import LIVE_LEASE, TERMINAL_RUN, TERMINAL_STEP, LeaseStatus, RunStatus, StepKind, StepStatus
-from . import tenancy
+from . import agreement, tenancy
 from .transactions import database
 
 LIMIT = 100
@@ -208,6 +208,12 @@ def counts_agree(now: datetime) -> Iterator[Violation]:
         yield Violation("I4", f"step {step.name} of run {step.run_id}", "nothing blocks it and it is not open")
 
 
+def rows_agree(now: datetime) -> Iterator[Violation]:
+    """What several rows say of one thing (`agreement`), in runs that are at work or ended a short while ago."""
+    for invariant, where, text in agreement.findings(Q(ended_at=None) | Q(ended_at__gte=now - RECENT), LIMIT):
+        yield Violation(invariant, where, text)
+
+
 def _recent(now: datetime) -> Q:
     """Rows of runs that are at work or ended a short while ago."""
     return Q(run__ended_at=None) | Q(run__ended_at__gte=now - RECENT)
@@ -225,4 +231,5 @@ CHECKS: Final[tuple[Check, ...]] = (
     nothing_stray,
     journal_without_gaps,
     counts_agree,
+    rows_agree,
 )

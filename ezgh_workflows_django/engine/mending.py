@@ -6,18 +6,23 @@ Never ends a run or a lease by itself: where something was lost, it makes the ro
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
 
-from django.db.models import Exists, F, Model, OuterRef
+from django.db.models import Count, Exists, F, Model, OuterRef, Q
 
 from ..models import Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel, Step, Wait
-from ..protocol.states import TERMINAL_RUN, RunStatus, StepStatus
-from . import progress
+from ..protocol import codec
+from ..protocol.states import TERMINAL_RUN, TERMINAL_STEP, RunStatus, StepStatus
+from . import agreement, progress
 from .clock import Now
 from .locking import hold
 from .transactions import QUERY_KEYS, batched, database, verb
 
 _HANGING_ON_RUNS: tuple[type[Model], ...] = (Step, Lease, JournalEntry, Checkpoint, Wait, Receipt, RunLabel, Event)
+
+
+_AT_WORK = ~Q(status__in=TERMINAL_RUN)
 
 
 def mend() -> list[str]:
@@ -27,6 +32,10 @@ def mend() -> list[str]:
     done["let {} runs' ready steps be claimed again"] = sum(_show_ready(run_id) for run_id in _runs_with_hidden_steps())
     done["made {} live leases due that nothing would have looked at"] = _make_leases_due()
     done["made {} queued runs due that nothing would have started"] = _make_runs_due()
+    done["made {} waits due that nothing would have timed out"] = sum(map(_time_waits, agreement.batches(_AT_WORK)))
+    done["made {} sleeps due that nothing would have ended"] = _make_sleeps_due()
+    done["counted the open steps of {} runs anew"] = sum(_count_open(run_id) for run_id in _miscounted())
+    done["wrote the labels of {} runs anew"] = sum(map(_write_labels, agreement.batches(Q())))
     return [text.format(count) for text, count in done.items() if count]
 
 
@@ -72,3 +81,55 @@ def _make_leases_due() -> int:
 @verb
 def _make_runs_due() -> int:
     return Run.objects.using(database()).filter(status=RunStatus.QUEUED, due_at=None).update(due_at=F("start_at"))
+
+
+@verb
+def _time_waits(runs: Sequence[Run]) -> int:
+    waits = agreement.untimed(runs)
+    for wait in waits:
+        Step.objects.using(database()).filter(pk=wait.step_id, status=StepStatus.WAITING, timer_at=None).update(timer_at=wait.timeout_at)
+    return len(waits)
+
+
+def _make_sleeps_due() -> int:
+    sleeping = Step.objects.using(database()).filter(status=StepStatus.SLEEPING, timer_at=None)
+    return sum(_make_sleep_due(run_id, name) for run_id, name in sleeping.values_list("run_id", "name"))
+
+
+@verb
+def _make_sleep_due(run_id: uuid.UUID, name: str) -> int:
+    """At its own time: a sleep never ends early, not even a mended one."""
+    held = hold(run_id)
+    [step] = held.steps([name])
+    if step.status != StepStatus.SLEEPING or step.timer_at is not None:
+        return 0
+    held.work.move(step, timer_at=(step.started_at or held.now) + timedelta(milliseconds=held.plan.steps[name].sleep_ms or 0))
+    held.work.finish()
+    return 1
+
+
+def _miscounted() -> list[uuid.UUID]:
+    counted = Count("steps", filter=~Q(steps__status__in=TERMINAL_STEP))
+    runs = Run.objects.using(database()).filter(_AT_WORK).annotate(counted=counted).exclude(counted=F("open_steps"))
+    return list(runs.values_list("pk", flat=True))
+
+
+@verb
+def _count_open(run_id: uuid.UUID) -> int:
+    held = hold(run_id)
+    count = Step.objects.using(database()).filter(run=run_id).exclude(status__in=TERMINAL_STEP).count()
+    if held.run.is_terminal or held.run.open_steps == count:
+        return 0
+    held.work.move(held.run, open_steps=count)
+    progress.end_if_done(held)
+    held.work.finish()
+    return 1
+
+
+@verb
+def _write_labels(runs: Sequence[Run]) -> int:
+    wrong = agreement.mislabelled(runs)
+    RunLabel.objects.using(database()).filter(run__in=wrong).delete()
+    rows = [RunLabel(run=run, name=name, value=value) for run in wrong for name, value in codec.loads(run.labels).items()]
+    RunLabel.objects.using(database()).bulk_create(rows)
+    return len(wrong)

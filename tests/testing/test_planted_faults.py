@@ -1,0 +1,242 @@
+"""Each fault that raw writes plant is found by its name, and `workflows_check --fix` mends what can be mended safely."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db.models import F, Max
+
+from ezgh_workflows_django import Step, Wait, Workflow, emit
+from ezgh_workflows_django.engine import invariants
+from ezgh_workflows_django.engine.transactions import database
+from ezgh_workflows_django.models import App, Event, JournalEntry, Lease, Receipt, Run, RunLabel
+from ezgh_workflows_django.models import Step as StepRow
+from ezgh_workflows_django.models import Wait as WaitRow
+from ezgh_workflows_django.testing import Lab
+
+from . import flows
+
+pytestmark = [pytest.mark.django_db, pytest.mark.plants_faults]
+
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+two = Workflow("two", steps=[Step("first", run=flows.stuck), Step("then", after=["first"], run=flows.give_back)])
+
+
+@dataclass
+class World:
+    """A lab in which runs are in every state worth breaking."""
+
+    lab: Lab
+    done: Any
+    waiting: Any
+    sleeping: Any
+    at_work: Any
+    retrying: Any
+    queued: Any
+
+    def row(self, run: Any) -> Any:
+        """A run's row, as a query that can be written."""
+        return Run.objects.filter(pk=run.id)
+
+    def step(self, run: Any, name: str) -> Any:
+        """A step's row, likewise."""
+        return StepRow.objects.filter(run__id=run.id, name=name)
+
+    def lease(self, run: Any) -> Any:
+        """The leases of a run, likewise."""
+        return Lease.objects.filter(run__id=run.id)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Nothing is broken yet."""
+    with Lab(workflows=[flows.pay, flows.retried, flows.job, two]) as lab:
+        done = flows.pay.start({"order": "A-0"}, labels={"order": "A-0", "shop": "north"})
+        emit("payment", key="A-0", payload={})
+        lab.advance(hours=25)
+        waiting, sleeping = flows.pay.start({"order": "A-1"}), flows.pay.start({"order": "A-2"})
+        emit("payment", key="A-2", payload={})
+        at_work, retrying, queued = two.start(), flows.retried.start(), flows.job.start(delay=3600)
+        lab.run_until_blocked()
+        made = World(lab, done, waiting, sleeping, at_work, retrying, queued)
+        assert [made.done.phase, made.waiting.phase, made.sleeping.phase] == ["succeeded", "waiting", "sleeping"]
+        assert [made.at_work.phase, made.retrying.phase, made.queued.phase] == ["running", "retrying", "queued"]
+        yield made
+
+
+def found() -> set[str]:
+    """The names of what is broken."""
+    return {violation.invariant for violation in invariants.violations()}
+
+
+def told() -> str:
+    """What is said of it."""
+    return "\n".join(map(str, invariants.violations()))
+
+
+# --- by name
+
+
+Plant = Callable[[World], object]
+
+PLANTS: dict[str, tuple[str, str, Plant]] = {
+    "a live lease that is over": ("I1", "still marked live", lambda w: w.lease(w.at_work).update(status="completed")),
+    "a lease at work not marked live": ("I1", "not marked live", lambda w: w.lease(w.at_work).update(live_step=None)),
+    "a token above its step's": ("I1", "above its step's", lambda w: w.lease(w.done).update(token=9)),
+    "a live lease with an old token": ("I1", "is not its step's", lambda w: w.step(w.at_work, "first").update(token=7)),
+    "a leased step without a lease": ("I1", "has no live lease", lambda w: w.lease(w.at_work).delete()),
+    "a live lease of a step that is not leased": ("I1", "its step is not leased", lambda w: w.step(w.at_work, "first").update(status="ready")),
+    "an ended run with a live lease": ("I2", "a live lease", lambda w: w.row(w.at_work).update(status="failed", ended_at=F("created_at"))),
+    "an ended run with an open step": ("I2", "not over", lambda w: w.step(w.done, "ship").update(status="ready")),
+    "an ended run with something due": ("I2", "something due", lambda w: w.row(w.done).update(due_at=F("ended_at"))),
+    "an ended run without an end": ("I2", "has no end", lambda w: w.row(w.done).update(ended_at=None)),
+    "a step that is over and claimable": ("I2", "claimable", lambda w: w.step(w.done, "ship").update(claim_order=F("ended_at"))),
+    "a paused run on offer": ("I2", "offers nothing", lambda w: w.row(w.retrying).update(status="paused")),
+    "a timer that nothing waits for": ("I2", "has a timer", lambda w: w.step(w.done, "ship").update(timer_at=F("ended_at") + timedelta(days=9))),
+    "a success recorded twice": ("I3", "recorded 2 times", lambda w: JournalEntry.objects.create(**entry(w.done, "step.succeeded", "ship"))),
+    "a step that ended twice": ("I3", "ended more than once", lambda w: JournalEntry.objects.create(**entry(w.done, "step.failed", "ship"))),
+    "a completed lease of a step that did not succeed": ("I3", "has not succeeded", lambda w: w.step(w.done, "ship").update(status="failed")),
+    "a run that nothing moves": ("I4", "nothing will move it", lambda w: [w.lease(w.at_work).delete(), w.step(w.at_work, "first").update(status="blocked")]),
+    "a ready step out of sight": ("I4", "no claim can see it", lambda w: w.step(w.retrying, "try").update(claim_order=None)),
+    "a queued run without its time": ("I4", "nothing is due", lambda w: w.row(w.queued).update(due_at=None)),
+    "a waiting step without its wait": ("I4", "no open wait", lambda w: WaitRow.objects.filter(run__id=w.waiting.id).delete()),
+    "a wait that never times out": ("I4", "its wait times out", lambda w: w.step(w.waiting, "paid").update(timer_at=None)),
+    "a sleep that never ends": ("I4", "has no timer", lambda w: w.step(w.sleeping, "cool_off").update(timer_at=None)),
+    "a live lease nobody looks at": ("I4", "nothing is due", lambda w: w.lease(w.at_work).update(due_at=None)),
+    "a step that nothing blocks": ("I4", "not open", lambda w: w.step(w.at_work, "then").update(blockers=0)),
+    "a step blocked by too much": ("I4", "things that block it", lambda w: w.step(w.at_work, "then").update(blockers=2)),
+    "an expired lease nobody reclaims": ("I5", "does maintenance run", lambda w: w.lease(w.at_work).update(due_at=F("offered_at") - HOUR)),
+    "a timer that does not fire": (
+        "I8",
+        "does maintenance run",
+        lambda w: w.step(w.sleeping, "cool_off").update(timer_at=F("started_at") - timedelta(hours=1)),
+    ),
+    "a sleep that ended early": ("I8", "it slept", lambda w: w.step(w.done, "cool_off").update(ended_at=F("started_at") + SECOND)),
+    "a signal taken by another run": ("I7", "a signal to another run", lambda w: Event.objects.filter(receipts__run__id=w.done.id).update(run=w.waiting.id)),
+    "an event of another app": ("I7", "of another app", lambda w: Event.objects.filter(receipts__run__id=w.done.id).update(app=other_app())),
+    "a step whose run is gone": ("I10", "rows of Step", lambda w: w.step(w.done, "ship").update(run=uuid.uuid4())),
+    "a journal whose run is gone": ("I10", "rows of JournalEntry", lambda w: w.row(w.done).all()._raw_delete(database())),
+    "failures that no lease bears out": ("I11", "failures", lambda w: w.step(w.retrying, "try").update(failures=2)),
+    "reclaims that no lease bears out": ("I11", "reclaims", lambda w: w.step(w.done, "ship").update(reclaims=1)),
+    "attempts beyond the leases": ("I11", "attempts", lambda w: w.step(w.done, "ship").update(attempts=5)),
+    "open steps miscounted": ("I11", "open steps", lambda w: w.row(w.waiting).update(open_steps=9)),
+    "a gap in a journal": ("I12", "its journal has", lambda w: JournalEntry.objects.filter(run__id=w.done.id, seq=2).delete()),
+    "a live run without a step": ("I15", "differ by then", lambda w: w.step(w.at_work, "then").delete()),
+    "a lease whose step is gone": ("I15", "is gone", lambda w: w.lease(w.done).update(step=10**9)),
+    "a lease whose worker is gone": ("I15", "is gone", lambda w: w.lease(w.done).update(worker=uuid.uuid4())),
+    "labels that nobody can search": ("labels", "is found by others", lambda w: RunLabel.objects.filter(run__id=w.done.id, name="shop").delete()),
+}
+
+
+def entry(run: Any, kind: str, step: str) -> dict[str, Any]:
+    """One more entry for a journal that has an end already."""
+    row = Run.objects.get(pk=run.id)
+    last = JournalEntry.objects.filter(run=row).aggregate(last=Max("seq"))["last"]
+    return {"run": row, "seq": last + 1, "kind": kind, "at": row.created_at, "step": step}
+
+
+def other_app() -> App:
+    """An app beside the default one."""
+    app = App.objects.get(name="default")
+    return App.objects.create(project=app.project, name="other", created_at=app.created_at)
+
+
+@pytest.mark.parametrize("fault", PLANTS)
+def test_a_planted_fault_is_found_by_name(world: World, fault: str) -> None:
+    invariant, text, plant = PLANTS[fault]
+    plant(world)
+    lines = told().splitlines()
+    assert any(line.startswith(f"{invariant} ") and text in line for line in lines), lines
+
+
+def test_an_event_that_is_gone_takes_its_receipts_along(world: World) -> None:
+    Event.objects.filter(receipts__run__id=world.done.id).delete()
+    assert (Receipt.objects.filter(run__id=world.done.id).count(), found()) == (0, set())
+
+
+def test_a_move_between_two_reads_is_no_violation(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([[invariants.Violation("I1", "step 1", "seen half-way")], []])
+    monkeypatch.setattr(invariants, "_all", lambda: next(looks))
+    assert invariants.violations() == []
+
+
+# --- the command
+
+
+def check(*flags: str) -> str:
+    """What the command prints."""
+    out = StringIO()
+    call_command("workflows_check", *flags, stdout=out)
+    return out.getvalue()
+
+
+def test_a_sound_database_is_said_to_be_so(world: World) -> None:
+    assert check() == "every invariant holds\n"
+
+
+def test_what_is_broken_is_printed_and_ends_the_command_with_code_1(world: World) -> None:
+    world.row(world.waiting).update(open_steps=9)
+    with pytest.raises(CommandError, match="1 broken") as ended:
+        check()
+    assert ended.value.returncode == 1
+
+
+MENDED = [
+    "a step that is over and claimable",
+    "a paused run on offer",
+    "a ready step out of sight",
+    "a queued run without its time",
+    "a wait that never times out",
+    "a sleep that never ends",
+    "a live lease nobody looks at",
+    "a journal whose run is gone",
+    "open steps miscounted",
+    "labels that nobody can search",
+]
+
+
+@pytest.mark.parametrize("fault", MENDED)
+def test_fix_mends_what_can_be_mended_and_says_so(world: World, fault: str) -> None:
+    PLANTS[fault][2](world)
+    said = check("--fix").splitlines()
+    assert said[0].startswith("mended: ")
+    assert said[-1] == "every invariant holds"
+    assert check() == "every invariant holds\n"
+
+
+def test_a_mended_sleep_ends_at_its_own_time(world: World) -> None:
+    world.step(world.sleeping, "cool_off").update(timer_at=None)
+    check("--fix")
+    world.lab.advance(hours=23)
+    assert world.sleeping.phase == "sleeping"
+    world.lab.advance(hours=1)
+    assert world.sleeping.phase == "succeeded"
+
+
+def test_a_mended_wait_times_out_at_its_own_time(world: World) -> None:
+    world.step(world.waiting, "paid").update(timer_at=None)
+    check("--fix")
+    world.lab.advance(days=3)
+    assert world.waiting.failure.timed_out
+
+
+def test_what_can_not_be_mended_safely_is_left_and_told(world: World) -> None:
+    WaitRow.objects.filter(run__id=world.waiting.id).delete()
+    with pytest.raises(CommandError, match="broken"):
+        check("--fix")
+    assert world.step(world.waiting, "paid").get().status == "waiting"
+
+
+def test_a_wait_without_a_timeout_needs_no_timer(world: World) -> None:
+    patient = Workflow("patient", steps=[Step("wait", wait=Wait("never"))])
+    world.lab.worker("w", [patient])
+    patient.start()
+    world.lab.run_until_blocked()
+    assert found() == set()
