@@ -155,4 +155,3 @@ def _checked(field: str, text: str, *, empty: bool = False) -> str:
     if not isinstance(text, str) or (not text and not empty) or len(text) > _MAX_NAME or codec.clean_text(text, _MAX_NAME) != text:
         raise InvalidArgument(field, f"a text of at most {_MAX_NAME} characters, without NUL and lone surrogates{'' if empty else ', not empty'}")
     return text
-

@@ -27,6 +27,8 @@ MAX_MESSAGE = 64 * 1024
 MAX_RETRY_AFTER = timedelta(days=3650)
 
 _UNRUN = frozenset({FailureClass.RETURNED, FailureClass.UNSERVABLE})
+
+
 @dataclass(frozen=True, slots=True)
 class _Ready:
     """An outcome whose values have been encoded and checked, so that storing it can't fail on them."""

@@ -118,4 +118,3 @@ def tell_trail(held: Held, action: str, actor: Actor, **data: str) -> None:
         return
     project_id = App.objects.using(database()).values_list("project_id", flat=True).get(pk=held.run.app_id)
     trail.record(project_id, held.now, action, actor=actor, target=("run", str(held.run.pk)), **data)
-

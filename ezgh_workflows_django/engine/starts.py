@@ -326,4 +326,3 @@ def _subject(subject: Any) -> tuple[str, str] | tuple[None, None]:
     if not isinstance(subject, models.Model) or subject.pk is None:
         raise InvalidArgument("subject", "a saved model instance is needed")
     return subject._meta.label_lower, str(subject.pk)
-

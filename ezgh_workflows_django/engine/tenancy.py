@@ -40,7 +40,5 @@ def create_app(name: str, *, queue: str = DEFAULT, partitions: int = 4) -> App:
 def provision() -> App:
     """The default organization, project and app, made where they are missing; idempotent."""
     organization, _ = Organization.objects.using(database()).get_or_create(slug=DEFAULT, defaults={"name": "Default", "created_at": Now()})
-    project, _ = Project.objects.using(database()).get_or_create(
-        organization=organization, slug=DEFAULT, defaults={"name": "Default", "created_at": Now()}
-    )
+    project, _ = Project.objects.using(database()).get_or_create(organization=organization, slug=DEFAULT, defaults={"name": "Default", "created_at": Now()})
     return App.objects.using(database()).get_or_create(project=project, name=DEFAULT, defaults={"created_at": Now()})[0]

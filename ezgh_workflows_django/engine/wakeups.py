@@ -146,4 +146,3 @@ listener = Listener()
 def pause(app_id: int, since: int, seconds: float, stopped: threading.Event) -> None:
     """Wait for this app's bell, at most `seconds` and never longer than `patience`."""
     bell.wait(app_id, since, max(0.0, min(seconds, listener.patience)), stopped)
-

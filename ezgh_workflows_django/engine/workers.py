@@ -176,5 +176,3 @@ def _checked_id(worker_id: str) -> uuid.UUID:
         return uuid.UUID(worker_id)
     except ValueError:
         raise UnknownWorker(f"worker session {worker_id[:64]} is not known: register again") from None
-
-

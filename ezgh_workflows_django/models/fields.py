@@ -63,5 +63,3 @@ class IdentifierField(ExactTextMixin, _Char[_Set, _Get]):
 
 class JsonTextField(ExactTextMixin, _Text[_Set, _Get]):
     """JSON kept as text: read back as it was written on every database. `protocol.codec` reads and writes it."""
-
-

@@ -258,5 +258,3 @@ class JournalEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.seq} {self.kind}"
-
-

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
