@@ -43,6 +43,7 @@ def before(desk: Desk) -> dict[str, int]:
 
 
 def test_a_start_whose_transaction_is_rolled_back_leaves_nothing(desk: Desk, before: dict[str, int]) -> None:
+    """B25, I10."""
     undone(lambda: job().start({"n": 1}, labels={"a": "b"}, idempotency_key="k"))
     assert rows() == before
 

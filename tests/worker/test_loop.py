@@ -125,6 +125,7 @@ def test_a_worker_that_is_refused_for_good_stops_loudly(work: Start, ear: Ear, c
 
 @pytest.mark.parametrize("call", ["claim", "started", "report", "tend"])
 def test_an_unexpected_error_in_the_workers_own_loop_ends_it(work: Start, ear: Ear, call: str) -> None:
+    """B40: it never lives on deaf."""
     job = one_step(echo)
     server = ScriptedTransport(lease_of(job, "only"))
     server.fail(call, ZeroDivisionError("a bug"))
