@@ -11,6 +11,7 @@ from django.db import connections
 from hypothesis import settings as hypothesis_settings
 
 from .addresses import url_of
+from .invariant_guard import pytest_runtest_call  # noqa: F401 - a hook: the invariants are looked at after each test on the database
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -24,6 +24,9 @@ logger = logging.getLogger("ezgh_workflows.maintenance")
 BATCH = 100
 """How many receivers the caller's process resumes after its commit; maintenance does the rest."""
 
+ROUNDS = 20
+"""How many batches of one event a tick of maintenance resumes at most."""
+
 _MAX_NAME = 255
 
 
@@ -108,11 +111,18 @@ def run_once(now: datetime, limit: int) -> int:
     due = list(Event.objects.using(database()).filter(due_at__lte=now).order_by("due_at").values_list("pk", flat=True)[:limit])
     for event_pk in due:
         try:
-            deliver(event_pk, BATCH)
+            _deliver_on(event_pk)
         except Exception:  # one bad row must never stop the queue (spec: engine.md "Time")
             logger.exception("could not resume the receivers of event %s; left alone for %s", event_pk, duty.POSTPONE)
             Event.objects.using(database()).filter(pk=event_pk).update(due_at=duty.later(now))
     return len(due)
+
+
+def _deliver_on(event_pk: int) -> None:
+    """Batch after batch, but for a bound: an event with very many receivers keeps no other waiting for long."""
+    for _ in range(ROUNDS):
+        if deliver(event_pk, BATCH) < BATCH:
+            return
 
 
 @verb

@@ -42,11 +42,15 @@ class Duty:
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """What a tick found: the database's moment, the next moment anything is due, and how many rows were dealt with."""
+    """What a tick found: the database's moment, the next moment anything is due, and how many rows were dealt with.
+
+    `lenient_until` is when leases are looked at again, after a gap in which nobody's heartbeats could land.
+    """
 
     now: datetime
     next_due: datetime | None
     handled: int
+    lenient_until: datetime | None = None
 
 
 def _nothing() -> timedelta:
@@ -85,17 +89,17 @@ def tick() -> Ticked:
     """See to everything that is due. One statement where nothing is, and a write every five seconds."""
     row, due = _look()
     late = [moment for moment in due.values() if moment is not None and moment <= row.now]
-    if not late and row.now - row.ticked_at < _freshness():
-        return Ticked(row.now, _next(due, row.now), 0)
-    if not _take_turn(row, late):
-        return Ticked(row.now, _next(due, row.now), 0)
     lenient_until = _lenient_until(row)
+    if not late and row.now - row.ticked_at < _freshness():
+        return Ticked(row.now, _next(due, row.now), 0, lenient_until)
+    if not _take_turn(row, late):
+        return Ticked(row.now, _next(due, row.now), 0, lenient_until)
     handled = 0
     for each in DUTIES:
         moment = due[each.name]
         if moment is not None and moment <= row.now and not (each.patient and lenient_until and row.now < lenient_until):
             handled += _work_off(each, row.now)
-    return Ticked(row.now, _next(due, row.now), handled)
+    return Ticked(row.now, _next(due, row.now), handled, lenient_until)
 
 
 def status() -> Tick | None:

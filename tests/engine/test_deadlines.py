@@ -1,5 +1,6 @@
 """A deadline needs no worker: what nobody polls for ends all the same, and as a failure (case B43)."""
 
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -9,9 +10,9 @@ from ezgh_workflows_django.errors import RunTimedOut
 from tests.engine.conftest import Desk
 
 
-def unserved(**options: object) -> Workflow:
+def unserved(on_failure: Callable[..., object] | None = None) -> Workflow:
     """A step that no worker of these tests serves."""
-    return Workflow("unserved", steps=[Step("only", run=lambda value: value)], deadline=timedelta(minutes=10), **options)
+    return Workflow("unserved", steps=[Step("only", run=lambda value: value)], deadline=timedelta(minutes=10), on_failure=on_failure)
 
 
 def test_a_run_that_no_worker_ever_takes_is_timed_out_at_its_deadline(desk: Desk) -> None:

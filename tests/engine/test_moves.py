@@ -258,6 +258,11 @@ def heard(answer: Any) -> str:
     return ""
 
 
+def marked(case: tuple[str, str, str]) -> Any:
+    """No verb makes a `suspended` lease without parking its step, so its row is set by hand, and its step's is not."""
+    return pytest.param(*case, marks=pytest.mark.plants_faults if case[1] == "suspended" else ())
+
+
 @pytest.mark.parametrize(("state", "verb"), RUN_PAIRS)
 def test_a_verb_moves_a_run_as_the_table_says(desk: Desk, state: str, verb: str) -> None:
     it = RUNS[state][1](desk)
@@ -280,7 +285,7 @@ def test_a_verb_moves_a_step_as_the_table_says(desk: Desk, state: str, verb: str
     assert (outcome(it, verb) or desk.step(it.handle, "work").status) == STEP_TABLE[state][verb]
 
 
-@pytest.mark.parametrize(("delivery", "state", "verb"), LEASE_PAIRS)
+@pytest.mark.parametrize(("delivery", "state", "verb"), [marked(case) for case in LEASE_PAIRS])
 def test_a_call_moves_a_lease_as_the_table_says(desk: Desk, delivery: str, state: str, verb: str) -> None:
     status, bring_about = LEASES[state]
     it = scene(desk, pair(delivery))

@@ -383,6 +383,7 @@ def test_a_second_gap_is_made_good_as_the_first(desk: Desk) -> None:
 # One bad row -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.plants_faults
 def test_a_lease_whose_run_cannot_be_read_stops_only_itself(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     """B13: the bad row is logged once and left alone for a while; the healthy one beside it is dealt with."""
     hand = desk.worker(job("bad"), job("good"))
@@ -429,6 +430,7 @@ def test_an_absurd_timeout_that_got_into_the_tables_holds_up_no_other_start(desk
     assert desk.lease(offered[good.id]).status == LeaseStatus.STARTED
 
 
+@pytest.mark.plants_faults
 def test_a_step_of_a_definition_that_cannot_be_read_holds_up_no_claim(desk: Desk) -> None:
     """B13: the healthy run is served though the bad one is first in the queue."""
     App.objects.update(partitions=1)
