@@ -159,18 +159,17 @@ CALLS: dict[str, tuple[str, Callable[[Story], Any], str]] = {
 def test_a_call_that_fails_at_any_statement_changes_nothing_and_can_be_made_again(desk: Desk, name: str, after: bool) -> None:
     prepare, call, ending = CALLS[name]
     story = Story(desk)
+    getattr(story, prepare)()
+    before = snapshot(story.handle)
     for statement in itertools.count(1):
-        getattr(story, prepare)()
-        before = snapshot(story.handle)
         with failing_at(statement, after=after) as fault:
             call(story)
         if not fault.hit:
             break
         assert snapshot(story.handle) == before, f"{name} left something of statement {statement}"
-        call(story)
-        assert story.lead_to_end() == ending
-        assert_whole(story.handle)
     assert statement >= 3
+    assert story.lead_to_end() == ending
+    assert_whole(story.handle)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])

@@ -414,12 +414,12 @@ def test_a_signal_to_no_run_says_so(desk: Desk) -> None:
 
 
 def test_the_first_hundred_receivers_are_resumed_by_the_caller_and_the_rest_by_maintenance(desk: Desk, committed: Callable[..., Any]) -> None:
-    waiting().start_many(range(230))
+    waiting().start_many(range(130))
     emitted = committed(emit, "paid")
     by_caller = Run.objects.filter(status="succeeded").count()
     desk.advance(1)
     desk.advance(1)
-    assert (by_caller, Run.objects.filter(status="succeeded").count(), Event.objects.get(pk=emitted.id).due_at) == (100, 230, None)
+    assert (by_caller, Run.objects.filter(status="succeeded").count(), Event.objects.get(pk=emitted.id).due_at) == (100, 130, None)
 
 
 def test_receivers_that_were_resumed_before_a_crash_are_not_resumed_again(desk: Desk) -> None:
