@@ -21,9 +21,23 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     """Look while the test's rows and its clock are still there; a test that has failed by itself is left alone."""
     result = yield
     if is_on_guard() and _is_on_database(item) and item.get_closest_marker(MARKER) is None:
-        broken = _broken()
-        assert not broken, "the test leaves broken invariants behind:\n" + "\n".join(broken)
+        found = broken()
+        assert not found, "the test leaves broken invariants behind:\n" + "\n".join(found)
     return result
+
+
+def broken() -> list[str]:
+    """What is broken, a line each, but for lateness: a test need not see to everything that is due."""
+    from ezgh_workflows_django.engine import invariants  # the models can't be imported before Django is set up
+    from ezgh_workflows_django.engine.tenancy import app_now
+    from ezgh_workflows_django.models import App, Run, Step
+
+    if not App.objects.exists() or not (Run.objects.exists() or Step.objects.exists()):
+        return []
+    app = App.objects.order_by("pk")[0]
+    _, now = app_now(app.name)
+    checks = [check for check in invariants.CHECKS if check is not invariants.nothing_overdue]
+    return [str(violation) for check in checks for violation in check(now)]
 
 
 def is_on_guard() -> bool:
@@ -35,17 +49,3 @@ def _is_on_database(item: pytest.Item) -> bool:
     names = set(getattr(item, "fixturenames", ()))
     is_unittest = hasattr(getattr(item, "cls", None), "_pre_setup")
     return not is_unittest and (item.get_closest_marker("django_db") is not None or not ACCESS.isdisjoint(names))
-
-
-def _broken() -> list[str]:
-    """What is broken, but for lateness: a test need not see to everything that is due."""
-    from ezgh_workflows_django.engine import invariants  # the models can't be imported before Django is set up
-    from ezgh_workflows_django.engine.tenancy import app_now
-    from ezgh_workflows_django.models import App, Run, Step
-
-    if not App.objects.exists() or not (Run.objects.exists() or Step.objects.exists()):
-        return []
-    app = App.objects.order_by("pk")[0]
-    _, now = app_now(app.name)
-    checks = [check for check in invariants.CHECKS if check is not invariants.nothing_overdue]
-    return [str(violation) for check in checks for violation in check(now)]

@@ -81,7 +81,7 @@ class StepAdmin(ReadOnlyAdmin[Step]):
     @admin.display(description=gettext_lazy("input"))
     def input_shown(self, step: Step) -> SafeString | str:
         """What it was given, wherever that is kept."""
-        return block(_input_text(step))
+        return block(reading.input_of(step))
 
     @admin.display(description=gettext_lazy("output"))
     def output_shown(self, step: Step) -> SafeString | str:
@@ -98,13 +98,3 @@ def expired_lease() -> Exists:
 def status_of(step: Any) -> str:
     """A step's status as it is shown; the step was read with `expired=expired_lease()`."""
     return words.EXPIRED if step.status == StepStatus.LEASED and step.expired else str(step.status)
-
-
-def _input_text(step: Step) -> str | None:
-    """As the engine's input rule has it: a neighbour's value that is passed on unchanged is not stored again."""
-    planned = reading.plan(step.run).steps.get(step.name)
-    if step.input is not None or planned is None or step.status == StepStatus.BLOCKED:
-        return step.input
-    if not planned.after:
-        return step.run.payload
-    return Step.objects.using(database()).filter(run=step.run_id, name=planned.after[0]).values_list("output", flat=True).first()

@@ -8,13 +8,14 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import wraps
+from contextlib import ExitStack, contextmanager
+from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from django.db import DatabaseError, OperationalError, connections, transaction
 
 from ..conf import app_settings
+from . import writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,25 +62,23 @@ def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 @contextmanager
-def write_transaction() -> Iterator[None]:
+def write_transaction(*, within: float | None = None) -> Iterator[None]:
     """A transaction that will write. On SQLite it takes the write lock as it begins, so it never has to upgrade a read lock.
 
-    Inside a caller's transaction it is a savepoint: what is refused leaves nothing, and the caller's goes on.
+    Inside a caller's transaction it is a savepoint: what is refused leaves nothing, and the caller's goes on. With `within` it
+    waits for SQLite's one writer that many seconds at most, then raises `WriterBusy`; what comes after waits as ever.
     """
     alias = database()
     connection: Any = connections[alias]
-    if connection.vendor != "sqlite" or connection.in_atomic_block:
-        with transaction.atomic(using=alias):
-            yield
-        return
-    _use_wal(connection)
-    mode, connection.transaction_mode = getattr(connection, "transaction_mode", None), "IMMEDIATE"
-    try:
-        with transaction.atomic(using=alias):
-            connection.transaction_mode = mode
-            yield
-    finally:
-        connection.transaction_mode = mode
+    with ExitStack() as begun:
+        if connection.vendor == "sqlite" and not connection.in_atomic_block:
+            with writer.begins_as_writer(connection, within):
+                begun.enter_context(transaction.atomic(using=alias))
+        else:
+            if connection.vendor == "sqlite" and within is not None:
+                writer.become_writer(connection, within)
+            begun.enter_context(transaction.atomic(using=alias))
+        yield
 
 
 def verb(function: Callable[P, T]) -> Callable[P, T]:
@@ -87,32 +86,26 @@ def verb(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        if not is_outermost():
-            with write_transaction():
-                return function(*args, **kwargs)
-        for attempt in range(ATTEMPTS):
-            try:
-                with write_transaction():
-                    return function(*args, **kwargs)
-            except (DatabaseError, LostRace) as error:
-                if not is_conflict(error) or attempt == ATTEMPTS - 1:
-                    raise
-                _back_off(attempt)
-        raise AssertionError("unreachable")  # pragma: no cover - the last attempt returns or raises
+        return carry_out(partial(function, *args, **kwargs))
 
     return run
+
+
+def carry_out(call: Callable[[], T], *, within: float | None = None) -> T:
+    """Make a call one transaction, as `verb` does. Raises `WriterBusy` where all its tries waited `within` seconds for SQLite's writer."""
+    until = None if within is None else time.monotonic() + within
+    tries = ATTEMPTS if is_outermost() else 1
+    for attempt in range(tries):
+        try:
+            with write_transaction(within=None if until is None else max(0.0, until - time.monotonic())):
+                return call()
+        except (DatabaseError, LostRace) as error:
+            if not is_conflict(error) or attempt == tries - 1:
+                raise
+            _back_off(attempt)
+    raise AssertionError("unreachable")  # pragma: no cover - the last attempt returns or raises
 
 
 def _back_off(attempt: int) -> None:
     """Wait a little, longer each time, so that two who met do not meet again."""
     time.sleep(random.uniform(0.001, 0.005) * 2 ** min(attempt, 6))  # noqa: S311 - spreads retries, no secret
-
-
-def _use_wal(connection: Any) -> None:
-    """Switch a SQLite file to write-ahead logging once per connection: readers and the writer stop blocking each other."""
-    connection.ensure_connection()
-    if getattr(connection, "_ezw_wal_of", None) is connection.connection:
-        return
-    with connection.cursor() as cursor:
-        cursor.execute("PRAGMA journal_mode=WAL")
-    connection._ezw_wal_of = connection.connection

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -30,6 +30,7 @@ class Startup:
     database: str
     heartbeat: str
     maintenance: str
+    cron: str
     missing: tuple[str, ...]
 
     def facts(self) -> dict[str, Any]:
@@ -45,6 +46,7 @@ class Startup:
             ("database", (self.database,)),
             ("heartbeat", (self.heartbeat,)),
             ("maintenance", (self.maintenance,)),
+            ("cron", (self.cron,)),
             ("missing", self.missing or ("nothing",)),
         )
         return "\n".join([f"ezgh_workflows_django {__version__}, worker {self.worker}", *(line for name, values in rows for line in _row(name, values))])
@@ -62,6 +64,7 @@ def startup(workers: Sequence[Worker], *, tends: bool) -> Startup:
         database=_database(),
         heartbeat=_heartbeat(),
         maintenance="every second, one process at a time" if tends else "off: another process must run it",
+        cron=_cron(first, queues),
         missing=(*_unserved(first), *faults, *_warnings()),
     )
 
@@ -104,6 +107,17 @@ def _database() -> str:
 def _heartbeat() -> str:
     every, ttl, window = map(_seconds, (app_settings.HEARTBEAT, app_settings.LEASE_TTL, app_settings.RECOVERY_WINDOW))
     return f"every {every} from a process of its own; a lease lives {ttl} without one, and may come back for {window} more"
+
+
+def _cron(worker: Worker, apps: Iterable[str]) -> str:
+    """Whether schedules fire for these apps. A developer's app is another copy of the project: its schedules would be doubles of the project's own."""
+    if worker.cron:
+        fires = "on, for an app named dev-<user> too"
+    elif any(app.startswith(App.DEV_PREFIX) for app in apps):
+        fires = "off: an app named dev-<user> fires schedules only with --cron"
+    else:
+        fires = "on"
+    return f"{fires}; no schedule can be stored in this version"
 
 
 def _seconds(duration: timedelta) -> str:

@@ -42,6 +42,7 @@ class WorkerCommand(BaseCommand):
         parser.add_argument("--grace", type=float, default=30.0, metavar="SECONDS", help="How long running bodies get at a stop (default: 30).")
         parser.add_argument("--until-idle", action="store_true", help="End once there is nothing to do.")
         parser.add_argument("--no-maintenance", action="store_true", help="Leave timers, lost workers and deadlines to another process.")
+        parser.add_argument("--cron", action="store_true", help="Fire schedules for an app named dev-<user> too; others fire theirs without it.")
         parser.add_argument("--only", action="append", default=[], metavar="NAME[/STEP]", help="Serve this workflow or step only; may be repeated.")
         parser.add_argument("--except", action="append", default=[], dest="except_", metavar="NAME[/STEP]", help="Do not serve it; may be repeated.")
         parser.add_argument("--heartbeat-file", type=Path, metavar="PATH", help="A file that is touched at least once a minute while all is well.")
@@ -102,6 +103,7 @@ def _worker(app: str, printer: Printer, options: dict[str, Any]) -> Worker:
         only=options["only"],
         except_=options["except_"],
         maintenance=not options["no_maintenance"],
+        cron=options["cron"],
         until_idle=options["until_idle"],
         listener=printer,
     )

@@ -29,6 +29,12 @@ MAX_WAIT_MS: Final = 55_000
 STAMP_EVERY: Final = 5.0
 """Seconds that the loop waits at a stretch at most, before it stamps the heartbeats again."""
 
+UP_PATIENCE: Final = 20.0
+"""Seconds that the first claim waits at most for the heartbeats to be up. A process that ends instead is replaced meanwhile, with a warning."""
+
+UP_LOOK: Final = 0.2
+"""Seconds between two looks whether the worker was told to stop meanwhile."""
+
 GATHER: Final = 0.01
 """Seconds a busy worker waits for more bodies to end before it claims: one claim for ten costs little more than one for one."""
 
@@ -71,14 +77,28 @@ class Claims:
         self._backoff = Backoff()
         self._unanswered: ClaimRequest | None = None
         self._stamped_at = float("-inf")
+        self._awaits_heartbeat = True
 
     def run(self) -> None:
         """Poll until it is time to stop. Raises `Rejected`, and whatever is a bug."""
         while not self._stopping.is_set():
             self._stamp()
             session = self._session.open(self._pause)
-            if session is not None and not self._turn(session):
+            if session is None:
                 return
+            self._await_heartbeat()
+            if not self._turn(session):
+                return
+
+    def _await_heartbeat(self) -> None:
+        """Before the first claim: leases taken while a heartbeat process still starts could be orphaned before their first heartbeat."""
+        until = clock.monotonic() + UP_PATIENCE
+        while self._awaits_heartbeat and not self._stopping.is_set():
+            self._stamp()
+            is_up = self._heartbeat.wait_until_up(UP_LOOK)
+            self._awaits_heartbeat = not is_up and clock.monotonic() < until
+            if not is_up and not self._awaits_heartbeat:
+                self._listener.warning(f"the heartbeat process is not up after {UP_PATIENCE:g} s; work is taken all the same, and may be lost to others")
 
     def _turn(self, session: Registered) -> bool:
         """One poll, where there is room for it. Says whether to go on."""

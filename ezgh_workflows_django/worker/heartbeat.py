@@ -41,6 +41,9 @@ class Heartbeat(Protocol):
     def stamp(self) -> None:
         """The worker's loop is alive."""
 
+    def wait_until_up(self, timeout: float) -> bool:
+        """Whether leases would be kept alive from now on; blocks at most `timeout` seconds after `begin` for that."""
+
     def run(self) -> None:
         """A thread's work, until `close`."""
 
@@ -117,6 +120,10 @@ class ThreadHeartbeat:
     def stamp(self) -> None:
         """See `Heartbeat`."""
         self._stamped_at = clock.monotonic()
+
+    def wait_until_up(self, timeout: float) -> bool:
+        """Always: the thread begins before the first claim."""
+        return True
 
     def close(self) -> None:
         """End `run`."""

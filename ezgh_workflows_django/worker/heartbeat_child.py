@@ -43,6 +43,7 @@ class ProcessHeartbeat:
         self._child: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
         self._closing = threading.Event()
+        self._is_up = threading.Event()
         self._backoff = LeaseBackoff()  # so that a child which can't start is not started in a storm
 
     @property
@@ -76,6 +77,10 @@ class ProcessHeartbeat:
         """See `Heartbeat`."""
         self._tell({"stamp": True})
 
+    def wait_until_up(self, timeout: float) -> bool:
+        """Whether the child has said that it is ready; a replacement has to say so again."""
+        return self._is_up.wait(timeout)
+
     def close(self) -> None:
         """Close the pipe, which ends the child; see that it is gone."""
         self._closing.set()
@@ -101,6 +106,8 @@ class ProcessHeartbeat:
                 self._take_in(json.loads(line))
 
     def _take_in(self, said: dict[str, Any]) -> None:
+        if said.get("up"):
+            self._is_up.set()
         if "sent_at" in said:
             self._backoff.reset()
         for lease_id in said.get("extended", ()):
@@ -122,6 +129,7 @@ class ProcessHeartbeat:
 
     def _start(self) -> None:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self._is_up.clear()
         with _shielded():
             self._child = subprocess.Popen([sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         os.set_blocking(_pipe(self._child.stdin).fileno(), False)

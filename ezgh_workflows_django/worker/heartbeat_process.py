@@ -101,6 +101,7 @@ def main() -> int:
     transport = Recipe(first["function"], first["arguments"]).build()
     charge = Charge(first["interval"], time.monotonic())
     beater = Beater(transport, charge, lambda said: _write(answers, said), lambda: _is_stopped(first["parent"]))
+    _write(answers, {"up": True})
     threading.Thread(target=_beat, args=(beater, charge), name="beats", daemon=True).start()
     threading.Thread(target=_look_at_parent, args=(first["parent"],), name="parent", daemon=True).start()
     for line in told:

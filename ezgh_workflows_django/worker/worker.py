@@ -35,7 +35,8 @@ class Worker:
     `concurrency` bodies run at once; when it stops they get `grace` seconds. `name` (default `<host>-<pid>`) is on every attempt.
     `middleware` surrounds every body: each is called with the context and gives a context manager. `heartbeat` is "thread" or "process"
     (then `recipe`, or the transport's own, says how to build the transport there). `only` and `except_` narrow what is served, each
-    `workflow` or `workflow/step`. With `until_idle` it ends by itself once there is nothing to do. `listener` hears what happens.
+    `workflow` or `workflow/step`. With `cron` it wants the schedules of a developer's own app (`dev-…`) fired, too.
+    With `until_idle` it ends by itself once there is nothing to do. `listener` hears what happens.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Worker:
         only: Sequence[str] = (),
         except_: Sequence[str] = (),
         maintenance: bool = True,
+        cron: bool = False,
         until_idle: bool = False,
         listener: Listener | None = None,
         organization: str | None = None,
@@ -67,6 +69,7 @@ class Worker:
         self.app = app
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self.concurrency = concurrency
+        self.cron = cron
         self.serving = Serving(workflows, only=only, except_=except_)
         self._transport = transport
         self._grace = grace

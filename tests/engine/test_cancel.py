@@ -13,7 +13,7 @@ from ezgh_workflows_django.models import Step as StepRow
 from ezgh_workflows_django.models import Wait as WaitRow
 from tests.engine.conftest import Desk
 from tests.engine.graphs import body, chain, job, why
-from tests.engine.invariants import broken
+from tests.invariant_guard import broken
 
 
 def patient() -> Any:

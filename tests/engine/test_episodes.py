@@ -13,7 +13,7 @@ from ezgh_workflows_django.models import Receipt, Run, Trail
 from ezgh_workflows_django.models import Step as StepRow
 from tests.engine.conftest import Desk, Hand
 from tests.engine.graphs import body, chain, job, why
-from tests.engine.invariants import broken
+from tests.invariant_guard import broken
 
 
 def statuses(run: Any) -> dict[str, str]:

@@ -12,7 +12,7 @@ from ezgh_workflows_django.conf import DICT
 from ezgh_workflows_django.models import Lease
 from tests.engine.conftest import Desk
 from tests.engine.graphs import body, chain
-from tests.engine.invariants import broken
+from tests.invariant_guard import broken
 
 PAYLOADS = [None, 0, "", [], {}, {"a": 1}, "text", [1, {"b": None}], 1e22, 12345678901234567890, "\u2028😀"]
 

@@ -12,7 +12,7 @@ from ezgh_workflows_django.errors import RunTerminal, UnknownRun
 from ezgh_workflows_django.models import Run, Trail
 from tests.engine.conftest import Desk
 from tests.engine.graphs import body, chain, job
-from tests.engine.invariants import broken
+from tests.invariant_guard import broken
 
 
 def needy() -> Any:

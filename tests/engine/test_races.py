@@ -22,8 +22,8 @@ from ezgh_workflows_django.models import Step as StepRow
 from ezgh_workflows_django.protocol.messages import Beat, Outcome, Report
 from tests.engine.conftest import Desk, Hand
 from tests.engine.graphs import body, job, undone, why
-from tests.engine.invariants import broken
 from tests.engine.threads import answer_of, together
+from tests.invariant_guard import broken
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
 

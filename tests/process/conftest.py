@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ezgh_workflows_django import RunHandle
+from ezgh_workflows_django import RunHandle, Workflow
 from ezgh_workflows_django.models import JournalEntry, Lease
 from tests.conftest import ROOT
 
@@ -148,19 +148,17 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path / "words")
 
 
+def at_work(fleet: Fleet, folder: Folder, workflow: Workflow, name: str, *flags: str) -> tuple[Process, RunHandle]:
+    """A worker in whose hands the body of a run of that workflow has begun, and the run."""
+    worker = fleet.worker(name, *flags)
+    run = workflow.start(str(folder))
+    until(lambda: folder.heard("begun"))
+    return worker, run
+
+
 def leases(handle: RunHandle) -> list[Lease]:
     """The leases of a run, in order."""
     return list(Lease.objects.filter(run__pk=handle.id).order_by("token"))
-
-
-def is_beating(lease: Lease) -> Callable[[], bool]:
-    """Whether a heartbeat has extended that lease since now."""
-    seen = Lease.objects.get(pk=lease.pk).expires_at
-
-    def has_been_extended() -> bool:
-        return Lease.objects.get(pk=lease.pk).expires_at > seen
-
-    return has_been_extended
 
 
 def kinds(handle: RunHandle) -> list[str]:

@@ -13,7 +13,7 @@ from ezgh_workflows_django.models import Lease
 from ezgh_workflows_django.protocol.messages import Outcome, Report
 from ezgh_workflows_django.protocol.states import FailureClass, LeaseStatus, RunStatus
 
-from .conftest import MARGIN, TICK, TTL, WINDOW, Fleet, Folder, Process, is_beating, kinds, leases, refusals, until
+from .conftest import MARGIN, TICK, TTL, WINDOW, Fleet, Folder, Process, at_work, kinds, leases, refusals, until
 from .workers.workflows import GIL_SECONDS, deadly, gated, gil, leaving, quick, stubborn
 
 pytestmark = pytest.mark.process
@@ -40,9 +40,7 @@ def waited(first: Lease, second: Lease) -> timedelta:
 
 
 def test_the_step_of_a_killed_worker_runs_again_in_time_and_a_late_completion_is_fenced(fleet: Fleet, folder: Folder) -> None:
-    victim = fleet.worker("victim")
-    run = gated.start(str(folder))
-    until(lambda: folder.heard("begun"))
+    victim, run = at_work(fleet, folder, gated, "victim")
     successor = fleet.worker("successor")
     [first] = leases(run)
     victim.send(signal.SIGKILL)
@@ -60,9 +58,7 @@ def test_the_step_of_a_killed_worker_runs_again_in_time_and_a_late_completion_is
 
 
 def test_a_worker_stopped_past_its_lease_is_fenced_when_it_goes_on(fleet: Fleet, folder: Folder) -> None:
-    sleeper = fleet.worker("sleeper")
-    run = gated.start(str(folder))
-    until(lambda: folder.heard("begun"))
+    sleeper, run = at_work(fleet, folder, gated, "sleeper")
     successor = fleet.worker("successor")
     [first] = leases(run)
     sleeper.send(signal.SIGSTOP)
@@ -82,9 +78,7 @@ def test_a_worker_stopped_past_its_lease_is_fenced_when_it_goes_on(fleet: Fleet,
 
 def test_a_worker_that_reuses_a_name_neither_revives_nor_hides_the_old_ones_lease(fleet: Fleet, folder: Folder) -> None:
     """B26: killed, and back at once under the same name."""
-    victim = fleet.worker("pod")
-    run = gated.start(str(folder))
-    until(lambda: folder.heard("begun"))
+    victim, run = at_work(fleet, folder, gated, "pod")
     [first] = leases(run)
     victim.send(signal.SIGKILL)
     back = fleet.worker("pod")
@@ -101,9 +95,7 @@ def test_a_worker_that_reuses_a_name_neither_revives_nor_hides_the_old_ones_leas
 
 def test_a_worker_that_starts_leaves_alone_what_another_has_in_hand(fleet: Fleet, folder: Folder) -> None:
     """B29: no recovery at start-up but the ordinary claim."""
-    first = fleet.worker("first")
-    run = gated.start(str(folder))
-    until(lambda: folder.heard("begun"))
+    first, run = at_work(fleet, folder, gated, "first")
     fleet.worker("second")
     others = [quick.start(number) for number in range(20)]
     assert [other.result(timeout=20) for other in others] == list(range(20))
@@ -168,15 +160,10 @@ def test_a_body_that_ignores_its_timeout_costs_a_thread_and_not_the_worker(fleet
 def test_a_body_that_holds_the_gil_for_twice_the_ttl_keeps_its_lease(fleet: Fleet, folder: Folder) -> None:
     """B17: one call into C; the heartbeats come from another process."""
     assert GIL_SECONDS >= 2 * TTL
-    worker = fleet.worker("worker")
-    run = gil.start(str(folder))
-    until(lambda: folder.heard("begun"))
+    worker, run = at_work(fleet, folder, gil, "worker")
     fleet.worker("idle")
-    [lease] = leases(run)
-    until(is_beating(lease))
-    before = kinds(run)
     folder.say("go")
 
     assert run.result(timeout=30) == worker.pid
     assert [lease.status for lease in leases(run)] == [LeaseStatus.COMPLETED]
-    assert "lease.orphaned" not in kinds(run)[len(before) :]
+    assert "lease.orphaned" not in kinds(run)

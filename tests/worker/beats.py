@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -34,6 +35,14 @@ class Wired(ScriptedTransport):
 def transport(address: str) -> Wired:
     """What a recipe of these tests names."""
     return Wired(address)
+
+
+def late_transport(address: str, gate: str) -> Wired:
+    """As `transport`, once the file `gate` is there; leaves a file beside it, `gate.waiting`, as it begins to wait."""
+    Path(f"{gate}.waiting").touch()
+    while not Path(gate).exists():
+        time.sleep(0.01)
+    return transport(address)
 
 
 class Desk:

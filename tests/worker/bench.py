@@ -63,6 +63,17 @@ class Running:
         return self.join()
 
 
+def told(wait: Callable[[Any], object]) -> tuple[Workflow, threading.Event]:
+    """A workflow of one step that waits as it is told, given its context, and gives back what that gave; the event is set as it begins."""
+    begun = threading.Event()
+
+    def body(ctx: Any) -> object:
+        begun.set()
+        return wait(ctx)
+
+    return one_step(body), begun
+
+
 def one_step(body: Callable[..., Any], name: str = "job", **options: Any) -> Workflow:
     """A workflow of one step, `only`, with that body."""
     return Workflow(name, steps=[Step("only", run=body, **options)])

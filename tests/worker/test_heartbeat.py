@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from ezgh_workflows_django.worker.cancellation import Why
 from ezgh_workflows_django.worker.hands import Hands, Held
 from ezgh_workflows_django.worker.heartbeat import SILENT_AFTER, ThreadHeartbeat
 
-from .bench import Ear, Running, one_step
+from .bench import Ear, Running, one_step, told
 
 Start = Callable[..., Running]
 
@@ -120,13 +118,7 @@ def test_heartbeats_go_on_while_an_outcome_waits_for_its_answer(work: Start) -> 
 
 
 def test_heartbeats_go_on_to_the_last_body_and_a_cancel_reaches_it_while_draining(work: Start) -> None:
-    begun = threading.Event()
-
-    def body(ctx: Any) -> None:
-        begun.set()
-        ctx.cancelled.wait(5)
-
-    job = one_step(body)
+    job, begun = told(lambda ctx: ctx.cancelled.wait(5))
     lease = lease_of(job, "only")
     server = ScriptedTransport(lease, session=OFTEN)
     running = work(server, job, grace=10)

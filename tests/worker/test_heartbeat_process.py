@@ -17,16 +17,20 @@ from typing import Any
 import pytest
 
 from ezgh_workflows_django.errors import InvalidArgument, Unavailable
+from ezgh_workflows_django.protocol.messages import Claimed, ClaimRequest, Lease
 from ezgh_workflows_django.testing.scripted import ScriptedTransport, lease_of
-from ezgh_workflows_django.worker import Worker
+from ezgh_workflows_django.worker import Worker, claims
 from ezgh_workflows_django.worker.cancellation import Why
 from ezgh_workflows_django.worker.hands import Hands, Held
 from ezgh_workflows_django.worker.heartbeat import SILENT_AFTER
 from ezgh_workflows_django.worker.heartbeat_child import ProcessHeartbeat
 from ezgh_workflows_django.worker.heartbeat_process import Beater, Charge, _is_stopped
+from ezgh_workflows_django.worker.transports.recipe import Recipe
 
 from .beats import Desk
-from .bench import Ear, one_step
+from .bench import Ear, Running, one_step
+
+Start = Callable[..., Running]
 
 ROOT = Path(__file__).parents[2]
 
@@ -189,6 +193,55 @@ def test_a_stopped_worker_is_not_kept_alive(spawn: Callable[[str], Any], desk: D
     assert _is_stopped(process.pid)
     process.send_signal(signal.SIGCONT)
     finish(process)
+
+
+class Onlooker(ScriptedTransport):
+    """A server that notes at each claim whether the gate is there."""
+
+    def __init__(self, gate: Path, *leases: Lease) -> None:
+        super().__init__(*leases)
+        self.seen: list[bool] = []
+        self._gate = gate
+
+    def claim(self, request: ClaimRequest) -> Claimed:
+        self.seen.append(self._gate.exists())
+        return super().claim(request)
+
+
+@pytest.mark.process
+def test_nothing_is_claimed_before_the_process_is_up(work: Start, desk: Desk, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    job = one_step(lambda: 1)
+    server = Onlooker(gate, lease_of(job, "only"))
+    heartbeat = {"heartbeat": "process", "recipe": Recipe("tests.worker.beats:late_transport", {"address": desk.address, "gate": str(gate)})}
+    running = work(server, job, until_idle=True, **heartbeat)
+    begun_at = time.monotonic()
+    while not Path(f"{gate}.waiting").exists():
+        assert time.monotonic() < begun_at + 10, "the heartbeat process was not started"
+        time.sleep(0.01)
+    gate.touch()
+    assert running.join() == 0
+    assert all(server.seen)
+
+
+@pytest.mark.process
+def test_a_process_that_does_not_come_up_only_delays_the_first_claim(work: Start, ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claims, "UP_PATIENCE", 0.5)
+    job = one_step(lambda: 1)
+    server = ScriptedTransport(lease_of(job, "only"))
+    assert work(server, job, until_idle=True, heartbeat="process", recipe=Recipe("tests.worker.beats:nothing")).join() == 0
+    assert len([warning for warning in ear.warnings if "not up after 0.5 s" in warning]) == 1
+    assert [step for step, _ in ear.done] == ["only"]
+
+
+@pytest.mark.process
+def test_a_worker_told_to_stop_does_not_wait_for_its_heartbeats(work: Start, tmp_path: Path) -> None:
+    server = ScriptedTransport()
+    recipe = Recipe("tests.worker.beats:late_transport", {"address": "", "gate": str(tmp_path / "never")})
+    running = work(server, one_step(lambda: 1), heartbeat="process", recipe=recipe)
+    server.wait_until(lambda: bool(server.named("register")))
+    assert running.stop() == 0
+    assert server.named("claim") == []
 
 
 def test_a_charge_forgets_what_it_is_told_to_let_go() -> None:

@@ -172,28 +172,26 @@ def test_a_start_whose_answer_is_lost_is_said_again_and_the_body_runs_once(work:
     assert (ran, len(server.named("started"))) == ([1], 2)
 
 
-def test_a_body_that_calls_sys_exit_fails_and_the_next_one_runs(work: Start) -> None:
-    def body(input: str) -> str:
-        if input == "exit":
-            raise SystemExit(1)
-        return input
-
-    job = one_step(body)
-    first, second = lease_of(job, "only", "exit"), lease_of(job, "only", "fine")
-    server = ScriptedTransport(first, second)
-    assert work(server, job, concurrency=1, until_idle=True).join() == 0
-    assert (server.outcomes[first.id][0].class_, server.outcomes[second.id][0].output) == ("error", "fine")
+def exits_or_echoes(input: str) -> str:
+    """A body that may leave as scripts do."""
+    if input == "exit":
+        raise SystemExit(1)
+    return input
 
 
-def test_a_task_of_an_async_body_that_exits_does_not_end_everybodys_loop(work: Start) -> None:
+async def exits_in_a_task_or_echoes(input: str) -> str:
+    """A body whose task may leave; that would end the loop which all async bodies share."""
+
     async def exits() -> None:
         raise SystemExit(1)
 
-    async def body(input: str) -> str:
-        if input == "exit":
-            await asyncio.create_task(exits())
-        return input
+    if input == "exit":
+        await asyncio.create_task(exits())
+    return input
 
+
+@pytest.mark.parametrize("body", [exits_or_echoes, exits_in_a_task_or_echoes])
+def test_a_body_that_calls_sys_exit_fails_and_the_next_one_runs(work: Start, body: Callable[[str], Any]) -> None:
     job = one_step(body)
     first, second = lease_of(job, "only", "exit"), lease_of(job, "only", "fine")
     server = ScriptedTransport(first, second)

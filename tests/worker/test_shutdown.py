@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from ezgh_workflows_django.errors import Unavailable
 from ezgh_workflows_django.testing.scripted import ScriptedTransport, lease_of
 from ezgh_workflows_django.worker import shift
 
-from .bench import Ear, Running, one_step
+from .bench import Ear, Running, one_step, told
 
 Start = Callable[..., Running]
 
@@ -26,8 +25,8 @@ def test_an_idle_worker_stops_at_once_with_code_0_and_a_goodbye(work: Start) -> 
 
 
 def test_a_running_body_finishes_within_its_grace(work: Start) -> None:
-    begun, gate = threading.Event(), threading.Event()
-    job = one_step(lambda: begun.set() or gate.wait(5) or "done")  # type: ignore[func-returns-value]  # begun.set() gives None on purpose
+    gate = threading.Event()
+    job, begun = told(lambda _: gate.wait(5))
     lease = lease_of(job, "only")
     server = ScriptedTransport(lease)
     running = work(server, job, grace=10)
@@ -68,13 +67,7 @@ def test_what_could_not_be_started_yet_goes_back(work: Start) -> None:
 
 
 def test_a_body_that_stops_after_its_grace_is_handed_back_ended(work: Start) -> None:
-    begun = threading.Event()
-
-    def body(ctx: Any) -> None:
-        begun.set()
-        ctx.cancelled.wait(5)
-
-    job = one_step(body)
+    job, begun = told(lambda ctx: ctx.cancelled.wait(5))
     lease = lease_of(job, "only")
     server = ScriptedTransport(lease)
     running = work(server, job, grace=0)
@@ -84,13 +77,8 @@ def test_a_body_that_stops_after_its_grace_is_handed_back_ended(work: Start) -> 
 
 
 def test_a_body_that_will_not_stop_is_handed_back_unended(work: Start) -> None:
-    begun, gate = threading.Event(), threading.Event()
-
-    def body() -> None:
-        begun.set()
-        gate.wait(10)
-
-    job = one_step(body)
+    gate = threading.Event()
+    job, begun = told(lambda _: gate.wait(10))
     lease = lease_of(job, "only")
     server = ScriptedTransport(lease)
     running = work(server, job, grace=0)
