@@ -16,7 +16,7 @@ from typing import Final
 from django.db.models import Model, Q
 
 from ..definitions.plan import ON_FAILURE, Plan
-from ..models import Definition, JournalEntry, Lease, Run, RunLabel, Step, Wait, Worker
+from ..models import Checkpoint, Definition, JournalEntry, Lease, Run, RunLabel, Step, Wait, Worker
 from ..protocol.states import TERMINAL_RUN, LeaseStatus, StepKind, StepStatus
 from . import catalog
 from .duty import BAD_ROW
@@ -163,6 +163,7 @@ _POINTERS: Final[tuple[tuple[type[Model], str, type[Model]], ...]] = (
     (Lease, "step_id", Step),
     (Lease, "worker_id", Worker),
     (Wait, "step_id", Step),
+    (Checkpoint, "step_id", Step),
     (Step, "definition_id", Definition),
 )
 """Columns that point at a row without a constraint of the database, beside those that name a run."""

@@ -9,13 +9,28 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import overload
 
 from django.db import DatabaseError, InterfaceError, connections
 
-from ..protocol.messages import Answer, Beat, Claimed, ClaimRequest, Extension, Lease, Registered, Registration, Report
+from ..protocol.messages import (
+    Answer,
+    Beat,
+    Children,
+    Claimed,
+    ClaimRequest,
+    Extension,
+    Lease,
+    Record,
+    Registered,
+    Registration,
+    Report,
+    Started,
+    Stored,
+)
 from ..worker.transports.recipe import Recipe
-from . import leases, maintenance, outcomes, wakeups, workers
+from . import atomically, checkpoints, children, leases, maintenance, outcomes, wakeups, workers
 from .hygiene import BodyScope, engine_call
 from .sql import portable as sql
 
@@ -64,6 +79,27 @@ class DirectEngine:
         """`engine.outcomes.report`."""
         with engine_call():
             return outcomes.report(reports)
+
+    def checkpoint(self, records: Sequence[Record]) -> list[Stored]:
+        """`engine.checkpoints.checkpoint`."""
+        with engine_call():
+            return checkpoints.checkpoint(records)
+
+    def children(self, request: Children) -> Started:
+        """`engine.children.start`."""
+        with engine_call():
+            return children.start(request)
+
+    @overload
+    def atomically(self, work: Callable[[], Record]) -> Stored: ...
+
+    @overload
+    def atomically(self, work: Callable[[], Report]) -> Answer: ...
+
+    def atomically(self, work: Callable[[], Record | Report]) -> Stored | Answer:
+        """`engine.atomically.atomically`."""
+        with engine_call():
+            return atomically.atomically(work)
 
     def leave(self, worker_id: str) -> None:
         """`engine.workers.leave`."""

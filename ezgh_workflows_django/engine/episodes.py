@@ -138,6 +138,7 @@ def _reset(held: Held, names: set[str]) -> list[Step]:
     reset = [everything[name] for name in held.plan.steps if name in names]
     keys = [row.pk for row in reset]
     Checkpoint.objects.using(database()).filter(step__in=keys).delete()
+    progress.see_to_kin(held)  # the children of these checkpoints are left behind, and started anew
     Receipt.objects.using(database()).filter(step__in=keys).delete()
     Wait.objects.using(database()).filter(step__in=keys).delete()
     for lease in Lease.objects.using(database()).filter(live_step__in=keys):
@@ -166,6 +167,9 @@ def _rewind(held: Held, row: Step, blockers: int) -> None:
         claim_order=None,
         available_at=None,
         timer_at=None,
+        parked=None,
+        is_resuming=False,
+        has_checkpoints=False,
         started_at=None,
         ended_at=None,
     )

@@ -10,11 +10,11 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import connections
 
-from ..errors import ResultTimeout, RunCancelled, RunFailed, RunTimedOut, UnknownRun
+from ..errors import ResultTimeout, RunCancelled, RunFailed, RunTimedOut
 from ..models import JournalEntry, Run, Step
 from ..protocol.messages import Failure
 from ..protocol.states import RunStatus
-from . import episodes, events, payloads, reading, runs
+from . import episodes, events, payloads, reading, runs, versions
 from .runs import Actor
 from .trail import SYSTEM
 from .transactions import database
@@ -46,10 +46,7 @@ class RunHandle:
     @property
     def run(self) -> Run:
         """The run's row as it is now. Raises `UnknownRun`."""
-        run = Run.objects.using(database()).filter(pk=self.id).first()
-        if run is None:
-            raise UnknownRun(f"there is no run {self.id}")
-        return run
+        return runs.get(self.id)
 
     @property
     def status(self) -> RunStatus:
@@ -137,6 +134,13 @@ class RunHandle:
         """End a failed or waiting step by hand with this output. Raises `VerbRefused`, `UnknownStep`."""
         episodes.resolve(self.id, step, output, reason, actor)
 
+    def migrate(self, version: str, *, dry_run: bool = False, actor: Actor = SYSTEM) -> versions.Migration:
+        """Move it to another stored version of its workflow, or with `dry_run` only say what that would do.
+
+        Raises `VerbRefused` with every fault, and `UnknownWorkflow` where that version is not stored.
+        """
+        return versions.dry_run(self.id, version) if dry_run else versions.migrate(self.id, version, actor)
+
     async def arun(self) -> Run:
         """As `run`."""
         return await sync_to_async(lambda: self.run)()
@@ -184,6 +188,10 @@ class RunHandle:
     async def aresume(self) -> None:
         """As `resume`."""
         await sync_to_async(self.resume)()
+
+    async def amigrate(self, version: str, *, dry_run: bool = False) -> versions.Migration:
+        """As `migrate`."""
+        return await sync_to_async(self.migrate)(version, dry_run=dry_run)
 
     async def aresolve(self, step: str, output: Any, reason: str) -> None:
         """As `resolve`."""

@@ -6,12 +6,12 @@ run's payload or its one parent's output, unchanged. Both never change while the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..definitions import inputs
-from ..definitions.plan import PlanStep
-from ..models import Step
+from ..definitions.plan import Plan, PlanStep
+from ..models import Run, Step
 from ..protocol import codec
 from ..protocol.states import StepStatus
 from . import payloads
@@ -66,14 +66,15 @@ def stored_input(held: Held, step: PlanStep) -> str | None:
 
 def input_text(held: Held, step: Step) -> str | None:
     """The JSON text of a step's input, wherever it is kept; None where the run has no payload or the parent no output."""
-    if step.input is not None:
+    return kept_text(step, held.plan, held.run, lambda parent: held.steps([parent])[0].output)
+
+
+def kept_text(step: Step, plan: Plan, run: Run, output_of: Callable[[str], str | None]) -> str | None:
+    """As `input_text`, without the run's lock; `output_of` reads the JSON text of the output of the step of that name."""
+    planned = plan.steps.get(step.name)
+    if step.input is not None or planned is None:
         return step.input
-    planned = held.plan.steps.get(step.name)
-    if planned is None:
-        return None
-    if not planned.after:
-        return held.run.payload
-    return held.steps(planned.after)[0].output
+    return output_of(planned.after[0]) if planned.after else run.payload
 
 
 def outputs_of(held: Held, names: tuple[str, ...]) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from django.db.models import Count, Exists, F, Max, Model, OuterRef, Q, QuerySet
 
 from ..conf import app_settings
 from ..models import Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel, Step, Wait
-from ..protocol.states import LIVE_LEASE, TERMINAL_RUN, TERMINAL_STEP, LeaseStatus, RunStatus, StepKind, StepStatus
-from . import agreement, tenancy
+from ..protocol.states import LIVE_LEASE, TERMINAL_RUN, TERMINAL_STEP, CheckpointKind, LeaseStatus, RunStatus, StepKind, StepStatus
+from . import agreement, payloads, tenancy
 from .transactions import database
 
 LIMIT = 100
@@ -100,7 +100,7 @@ def ended_is_ended(now: datetime) -> Iterator[Violation]:
 
 
 def claimable_is_ready(now: datetime) -> Iterator[Violation]:
-    """I2: only a ready step of a run that is at work can be claimed; a timer belongs to a wait or a sleep."""
+    """I2: only a ready step of a run that is at work can be claimed; a timer and an open wait belong to a step that waits or sleeps."""
     claimable = Step.objects.using(database()).filter(claim_order__isnull=False)
     for step in claimable.exclude(status=StepStatus.READY)[:LIMIT]:
         yield Violation("I2", f"step {step.name} of run {step.run_id}", f"it is {step.status} and claimable")
@@ -109,6 +109,8 @@ def claimable_is_ready(now: datetime) -> Iterator[Violation]:
     timed = Step.objects.using(database()).filter(timer_at__isnull=False).exclude(status__in=[StepStatus.WAITING, StepStatus.SLEEPING])
     for step in timed[:LIMIT]:
         yield Violation("I2", f"step {step.name} of run {step.run_id}", f"it is {step.status} and has a timer")
+    for wait in Wait.objects.using(database()).exclude(step__status__in=[StepStatus.WAITING, StepStatus.SLEEPING])[:LIMIT]:
+        yield Violation("I2", f"step {wait.step_id} of run {wait.run_id}", f"its wait for {wait.event} is open, and it does not wait")
 
 
 def recorded_once(now: datetime) -> Iterator[Violation]:
@@ -131,6 +133,7 @@ def reason_to_move(now: datetime) -> Iterator[Violation]:
         | Exists(Lease.objects.using(database()).filter(run=OuterRef("pk"), live_step__isnull=False))
         | Exists(Lease.objects.using(database()).filter(run=OuterRef("pk"), cut_at__isnull=False, acknowledged_at=None, due_at__isnull=False))
         | Exists(Wait.objects.using(database()).filter(run=OuterRef("pk")))
+        | Exists(Run.objects.using(database()).filter(Q(ended_at=None) | Q(kin_at__isnull=False), parent=OuterRef("pk")))
     )
     at_work = Run.objects.using(database()).filter(status__in=[RunStatus.RUNNING, RunStatus.FAILING])
     for run in at_work.filter(~movers)[:LIMIT]:
@@ -141,7 +144,8 @@ def reason_to_move(now: datetime) -> Iterator[Violation]:
     for run in Run.objects.using(database()).filter(status=RunStatus.QUEUED, due_at=None)[:LIMIT]:
         yield Violation("I4", f"run {run.pk}", "it is queued and nothing is due")
     waiting = Step.objects.using(database()).filter(status=StepStatus.WAITING)
-    for step in waiting.filter(~Exists(Wait.objects.using(database()).filter(step=OuterRef("pk"))))[:LIMIT]:
+    for_children = Checkpoint.objects.using(database()).filter(step=OuterRef("pk"), met_at=None, kind__in=[CheckpointKind.CHILD, CheckpointKind.BATCH])
+    for step in waiting.filter(~Exists(Wait.objects.using(database()).filter(step=OuterRef("pk"))), ~Exists(for_children))[:LIMIT]:
         yield Violation("I4", f"step {step.name} of run {step.run_id}", "it is waiting and has no open wait")
     for step in Step.objects.using(database()).filter(status=StepStatus.SLEEPING, timer_at=None)[:LIMIT]:
         yield Violation("I4", f"step {step.name} of run {step.run_id}", "it is sleeping and has no timer")
@@ -158,6 +162,33 @@ def nothing_overdue(now: datetime) -> Iterator[Violation]:
         yield Violation("I8", f"step {step.name} of run {step.run_id}", f"its timer has been due since {step.timer_at}: does maintenance run?")
     for run in Run.objects.using(database()).filter(due_at__lt=late)[:LIMIT]:
         yield Violation("I8", f"run {run.pk}", f"it has been due since {run.due_at}: does maintenance run?")
+    for run in Run.objects.using(database()).filter(kin_at__lt=late)[:LIMIT]:
+        yield Violation("I13", f"run {run.pk}", f"its kin have been to be seen to since {run.kin_at}: does maintenance run?")
+
+
+def no_orphans(now: datetime) -> Iterator[Violation]:
+    """I13: an ended parent leaves no child at work, but for the time the cascade takes; no parent waits for children that are over."""
+    over = Run.objects.using(database()).filter(pk=OuterRef("parent"), ended_at__isnull=False, kin_at=None)
+    for child in Run.objects.using(database()).filter(Exists(over), ended_at=None)[:LIMIT]:
+        yield Violation("I13", f"run {child.pk}", f"it is {child.status}, its parent {child.parent_id} is over and nothing will end it: cancel it")
+    children = Run.objects.using(database()).filter(parent_checkpoint=OuterRef("pk"))
+    waited_for = Checkpoint.objects.using(database()).filter(met_at=None, children__gt=0, step__status=StepStatus.WAITING)
+    stuck = waited_for.filter(~Exists(children.filter(ended_at=None)), ~Exists(children.filter(kin_at__isnull=False)))
+    for row in stuck.select_related("step")[:LIMIT]:
+        if row.name in (payloads.from_text(row.step.parked) or {}).get("names", ()):
+            yield Violation("I13", f"step {row.step.name} of run {row.run_id}", f"it waits for the children {row.name}, which are over: `--fix` mends it")
+
+
+def parked_is_parked(now: datetime) -> Iterator[Violation]:
+    """I2: only a step that waits or sleeps is parked; only one that is ready, or just offered, is about to go on."""
+    parked = Step.objects.using(database()).filter(parked__isnull=False)
+    for step in parked.exclude(status__in=[StepStatus.WAITING, StepStatus.SLEEPING])[:LIMIT]:
+        yield Violation("I2", f"step {step.name} of run {step.run_id}", f"it is {step.status} and parked")
+    for row in Checkpoint.objects.using(database()).filter(~Q(due_at=None), ~Q(met_at=None))[:LIMIT]:
+        yield Violation("I3", f"checkpoint {row.name} of run {row.run_id}", "it is met and still has something due")
+    missing = Checkpoint.objects.using(database()).filter(step__has_checkpoints=False)
+    for row in missing[:LIMIT]:
+        yield Violation("I3", f"checkpoint {row.name} of run {row.run_id}", "its step says it has none, so no worker is given it")
 
 
 def events_once(now: datetime) -> Iterator[Violation]:
@@ -227,6 +258,8 @@ CHECKS: Final[tuple[Check, ...]] = (
     recorded_once,
     reason_to_move,
     nothing_overdue,
+    no_orphans,
+    parked_is_parked,
     events_once,
     nothing_stray,
     journal_without_gaps,

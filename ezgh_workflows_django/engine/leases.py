@@ -5,14 +5,12 @@ A claim locks only steps, skipping those that somebody holds, and journals nothi
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import secrets
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.db.models import F
 from django.db.models.functions import Coalesce, Least
@@ -21,14 +19,12 @@ from ..conf import app_settings
 from ..definitions.plan import PlanStep
 from ..errors import InvalidArgument, InvalidPayload, RunTerminal, UnknownRun
 from ..models import Lease, Run, Step
-from ..protocol import messages
-from ..protocol.messages import Beat, Claimed, ClaimRequest, Extension, Failure, Refused
-from ..protocol.states import LeaseStatus, StepKind, StepStatus
-from . import catalog, groups, ids, payloads, refusals, workers
+from ..protocol.messages import Beat, Claimed, ClaimRequest, Extension, Refused
+from ..protocol.states import LeaseStatus, StepStatus
+from . import catalog, describing, groups, ids, payloads, progress, refusals, workers
 from .clock import Now, read_at
 from .duty import BAD_ROW, POSTPONE, later
 from .locking import Held
-from .progress import ON_FAILURE
 from .sql import portable as sql
 from .transactions import database, verb
 from .workers import Session
@@ -55,13 +51,13 @@ class Claim:
     def look(self) -> Claimed:
         """Take what there is now; empty, it is one statement over all partitions and no transaction."""
         if self.session.repeated:
-            return _described(_live_of_claim(self.session, self.claim_id), self.session.now)
+            return _given(_live_of_claim(self.session, self.claim_id), self.session.now)
         if not self.serving:
             return Claimed()
         candidates = sql.look(self.serving, self.session.banned, self.run_id, self.maximum * WINDOW)
         if not candidates:
             return Claimed()
-        return _described(*_take(self.session, candidates, self.claim_id, self.maximum))
+        return _given(*_take(self.session, candidates, self.claim_id, self.maximum))
 
 
 def open_claim(request: ClaimRequest) -> Claim:
@@ -144,7 +140,7 @@ def _offer(session: Session, step: Step, planned: PlanStep, claim_id: str, now: 
         worker_name=session.name,
         claim_id=claim_id,
         token=step.token + 1,
-        attempt=step.attempts + 1,
+        attempt=step.attempts if step.is_resuming else step.attempts + 1,
         status=LeaseStatus.OFFERED,
         delivery=planned.delivery,
         live_step=step.pk,
@@ -168,7 +164,7 @@ def _start(held: Held, lease: Lease, _: None) -> Extension:
     timeout_at = held.now + timedelta(milliseconds=lease.timeout_ms) + TIMEOUT_GRACE
     due_at = min(expires_at, timeout_at)
     held.work.move(lease, status=LeaseStatus.STARTED, started_at=held.now, expires_at=expires_at, timeout_at=timeout_at, due_at=due_at)
-    held.work.move(lease.step, attempts=lease.attempt, started_at=held.now)
+    held.work.move(lease.step, attempts=lease.attempt, started_at=held.now, is_resuming=False)
     held.work.record(held.run, "step.started", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name, token=lease.token)
     return _extension(lease, held.now)
 
@@ -179,11 +175,9 @@ def _revive(held: Held, lease: Lease, _: None) -> Extension:
     if refused is not None:
         refusals.note(held, lease, refused, "heartbeat")
         return _refuse(str(lease.pk), refused)
+    progress.live_again(held, lease)
     expires_at = held.now + app_settings.LEASE_TTL
     due_at = expires_at if lease.timeout_at is None else min(expires_at, lease.timeout_at)
-    if lease.status == LeaseStatus.ORPHANED:
-        held.work.move(lease, status=LeaseStatus.STARTED, orphaned_at=None)
-        held.work.record(held.run, "lease.recovered", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name)
     held.work.move(lease, expires_at=expires_at, due_at=due_at)
     return _extension(lease, held.now)
 
@@ -220,86 +214,23 @@ def _store_progress(beats: Sequence[Beat]) -> dict[str, Extension]:
     return refused
 
 
-def _described(leases: Sequence[Lease], now: datetime) -> Claimed:
-    """The leases as messages: what their bodies need, read once for all of them."""
-    if not leases:
-        return Claimed()
-    runs = Run.objects.using(database()).in_bulk({lease.run_id for lease in leases})
-    wanted = {lease.run_id: catalog.plan_of(runs[lease.run_id]) for lease in leases}
-    outputs = _ancestor_outputs([(lease, wanted[lease.run_id].ancestors(lease.step.name)) for lease in leases])
-    described = (_readable_message(lease, runs[lease.run_id], outputs[lease.pk], now) for lease in leases)
-    return Claimed(leases=tuple(filter(None, described)))
+def _given(leases: Sequence[Lease], now: datetime) -> Claimed:
+    """The leases as messages; those an answer has no room for go back, and come with the next one."""
+    described, left_over = describing.describe(leases, now)
+    if left_over:
+        _take_back(left_over)
+    return Claimed(leases=tuple(described))
 
 
-def _ancestor_outputs(wanted: Sequence[tuple[Lease, tuple[str, ...]]]) -> dict[uuid.UUID, dict[str, str | None]]:
-    """The JSON texts of the outputs of each lease's ancestors that succeeded, by name; no statement where none has any."""
-    found: dict[uuid.UUID, dict[str, str | None]] = {}
-    runs = {lease.run_id for lease, names in wanted if names}
-    if runs:
-        rows = Step.objects.using(database()).filter(run__in=runs, status=StepStatus.SUCCEEDED).values_list("run_id", "name", "output")
-        for run_id, name, output in rows:
-            found.setdefault(run_id, {})[name] = output
-    return {lease.pk: {name: found[lease.run_id][name] for name in names if name in found.get(lease.run_id, {})} for lease, names in wanted}
-
-
-def _readable_message(lease: Lease, run: Run, outputs: Mapping[str, str | None], now: datetime) -> messages.Lease | None:
-    """The lease as a message; None where what is stored can't be read: its offer expires, the others of the claim are given."""
-    try:
-        return _message(lease, run, outputs, now)
-    except BAD_ROW:
-        logger.exception("what step %s of run %s needs can't be read; it is not offered", lease.step.name, run.pk)
-        return None
-
-
-def _message(lease: Lease, run: Run, outputs: Mapping[str, str | None], now: datetime) -> messages.Lease:
-    step = lease.step
-    plan = catalog.plan_of(run)
-    planned = plan.step(step.name)
-    text = _input_text(step, planned, run, outputs)
-    return messages.Lease(
-        id=str(lease.pk),
-        token=lease.token,
-        run_id=str(run.pk),
-        workflow=run.workflow,
-        version=run.version,
-        revision=plan.revision,
-        step=step.name,
-        attempt=lease.attempt,
-        expires_at=lease.expires_at,
-        expires_in_ms=max(0, _milliseconds(lease.expires_at - now)),
-        input=payloads.from_text(text),
-        has_input=text is not None,
-        steps={name: payloads.from_text(output) for name, output in outputs.items()},
-        state=payloads.from_text(run.state),
-        labels=payloads.from_text(run.labels),
-        correlation_id=run.correlation_id,
-        idempotency_key=f"{run.pk}:{step.name}",
-        delivery=lease.delivery,
-        trace_id=run.trace_id,
-        span_id=_span_id(run, step),
-        timeout_ms=lease.timeout_ms,
-        deadline=None if step.kind == StepKind.ON_FAILURE else run.deadline_at,
-        failure=_failure(run) if step.kind == StepKind.ON_FAILURE else None,
-        last=step.failures + 1 >= planned.retry.max_attempts,
-        retries=planned.retry.max_attempts > 1,
-    )
-
-
-def _input_text(step: Step, planned: PlanStep, run: Run, outputs: Mapping[str, str | None]) -> str | None:
-    """As `inputs.input_text`, from what has been read already."""
-    if step.input is not None or step.name == ON_FAILURE:
-        return step.input
-    return outputs.get(planned.after[0]) if planned.after else run.payload
-
-
-def _failure(run: Run) -> Failure | None:
-    stored: Any = payloads.from_text(run.failure)
-    return None if stored is None else Failure.from_json(stored)
-
-
-def _span_id(run: Run, step: Step) -> str:
-    """The step's span: the same for every attempt, known without being stored."""
-    return hashlib.blake2b(f"{run.pk}:{step.name}".encode(), digest_size=8).hexdigest()
+@verb
+def _take_back(leases: Sequence[Lease]) -> None:
+    """Undo offers nobody has seen: the steps first, as a claim does, so that a cancel meanwhile wins."""
+    for lease in leases:
+        steps = Step.objects.using(database()).filter(pk=lease.step_id, status=StepStatus.LEASED, token=lease.token)
+        run = Run.objects.using(database()).only("priority").get(pk=lease.run_id)
+        if steps.update(status=StepStatus.READY, claim_order=progress.claim_order(lease.step.available_at or lease.offered_at, run.priority)):
+            offered = Lease.objects.using(database()).filter(pk=lease.pk, status=LeaseStatus.OFFERED)
+            offered.update(status=LeaseStatus.RETURNED, ended_by=refusals.BY_ENGINE, live_step=None, due_at=None, ended_at=lease.offered_at)
 
 
 def _live_of_claim(session: Session, claim_id: str) -> list[Lease]:

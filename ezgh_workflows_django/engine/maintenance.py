@@ -16,7 +16,7 @@ from django.db.models import QuerySet, Subquery
 from ..conf import app_settings
 from ..models import Event, Lease, Run, Step, Tick, Worker
 from ..protocol.states import RunStatus
-from . import events, reclaim, retention, runs, starts, timers, workers
+from . import events, kin, reclaim, retention, runs, starts, timers, workers
 from .clock import Now, read_at
 from .transactions import database, verb
 
@@ -62,6 +62,7 @@ DUTIES: Final[tuple[Duty, ...]] = (
     Duty("admission", lambda: _due_runs().filter(status=RunStatus.QUEUED).values("due_at")[:1], _nothing, starts.run_once),
     Duty("deadlines", lambda: _due_runs().exclude(status=RunStatus.QUEUED).values("due_at")[:1], _nothing, runs.run_once),
     Duty("leases", lambda: Lease.objects.filter(due_at__isnull=False).order_by("due_at").values("due_at")[:1], _nothing, reclaim.run_once, patient=True),
+    Duty("kin", lambda: Run.objects.filter(kin_at__isnull=False).order_by("kin_at").values("kin_at")[:1], _nothing, kin.run_once),
     Duty("events", lambda: Event.objects.filter(due_at__isnull=False).order_by("due_at").values("due_at")[:1], _nothing, events.run_once),
     Duty(
         "workers",

@@ -34,6 +34,7 @@ def mend() -> list[str]:
     done["made {} queued runs due that nothing would have started"] = _make_runs_due()
     done["made {} waits due that nothing would have timed out"] = sum(map(_time_waits, agreement.batches(_AT_WORK)))
     done["made {} sleeps due that nothing would have ended"] = _make_sleeps_due()
+    done["made {} steps look again for children that are over"] = _look_for_children()
     done["counted the open steps of {} runs anew"] = sum(_count_open(run_id) for run_id in _miscounted())
     done["wrote the labels of {} runs anew"] = sum(map(_write_labels, agreement.batches(Q())))
     return [text.format(count) for text, count in done.items() if count]
@@ -103,9 +104,22 @@ def _make_sleep_due(run_id: uuid.UUID, name: str) -> int:
     [step] = held.steps([name])
     if step.status != StepStatus.SLEEPING or step.timer_at is not None:
         return 0
+    if step.parked:  # a body that is parked: its own look knows what is due
+        held.work.move(step, timer_at=held.now)
+        held.work.finish()
+        return 1
     held.work.move(step, timer_at=(step.started_at or held.now) + timedelta(milliseconds=held.plan.steps[name].sleep_ms or 0))
     held.work.finish()
     return 1
+
+
+@verb
+def _look_for_children() -> int:
+    """A step that waits for children looks again by itself, with the next tick."""
+    over = Run.objects.using(database()).filter(parent_checkpoint=OuterRef("pk"), ended_at=None)
+    done = Checkpoint.objects.using(database()).filter(~Exists(over), met_at=None, children__gt=0, step__status=StepStatus.WAITING)
+    steps = Step.objects.using(database()).filter(pk__in=list(done.values_list("step_id", flat=True)), status=StepStatus.WAITING)
+    return steps.filter(parked__isnull=False).update(timer_at=Now())
 
 
 def _miscounted() -> list[uuid.UUID]:

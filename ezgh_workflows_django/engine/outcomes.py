@@ -19,13 +19,14 @@ from ..models import Lease, Step
 from ..protocol import codec
 from ..protocol.messages import Answer, Failure, Outcome, Refused, Report
 from ..protocol.states import ENGINE_CLASSES, Delivery, FailureClass, LeaseStatus, StepKind, StepStatus
-from . import groups, payloads, progress, refusals, workers
+from . import groups, parking, payloads, progress, refusals, state, suspensions, workers
 from .locking import Held
 from .refusals import BY_WORKER
 
 MAX_MESSAGE = 64 * 1024
 MAX_RETRY_AFTER = timedelta(days=3650)
 
+_CALLS = {LeaseStatus.FAILED: "fail", LeaseStatus.SUSPENDED: "suspend"}
 _UNRUN = frozenset({FailureClass.RETURNED, FailureClass.UNSERVABLE})
 
 
@@ -82,29 +83,32 @@ def _report_each(reports: Iterable[Report]) -> dict[str, Answer]:
 def _prepare(outcome: Outcome) -> _Ready:
     failure = None
     if outcome.class_ is not None:
-        failure = Failure(class_=_checked_class(outcome.class_), message=codec.clean_text(outcome.message or "", MAX_MESSAGE), type=_clean_type(outcome.type))
-    state = outcome.state
-    state_text = None if state is None else payloads.to_text(state, "state")
+        failure = checked_failure(Failure(class_=outcome.class_, message=outcome.message or "", type=outcome.type))
+    if outcome.status is LeaseStatus.SUSPENDED:
+        suspensions.check(outcome.waits)
     return _Ready(
         outcome=outcome,
         output=payloads.to_text(outcome.output, "output") if failure is None else None,
-        state=None if state_text is None else codec.loads(state_text),
+        state=state.checked(outcome.state),
         failure=failure,
-        retry_after=_checked_delay(outcome.retry_after_ms),
+        retry_after=checked_delay(outcome.retry_after_ms),
         stored=codec.dumps({"status": outcome.ends_as, **({"failure": failure.to_json()} if failure else {})}, limit=None, what="outcome"),
     )
 
 
 def _apply(held: Held, lease: Lease, ready: _Ready) -> Answer:
+    call = _CALLS.get(ready.outcome.status, "complete")
     failure_class = ready.failure.class_ if ready.failure else None
     refused = refusals.of_outcome(lease, body_ran=failure_class not in _UNRUN)
     if refused is not None:
-        refusals.note(held, lease, refused, "fail" if ready.failure else "complete")
+        refusals.note(held, lease, refused, call)
         refusals.acknowledge(held, lease)
         return _refuse(str(lease.pk), refused)
     ran = lease.status != LeaseStatus.OFFERED or failure_class not in _UNRUN
     if ran and lease.step.attempts != lease.attempt:
         held.work.move(lease.step, attempts=lease.attempt)
+    if ready.outcome.status is LeaseStatus.SUSPENDED:
+        return _suspend(held, lease, ready)
     if ready.failure is None:
         return _complete(held, lease, ready)
     return _fail(held, lease, ready, ready.failure, ran=ran)
@@ -112,10 +116,14 @@ def _apply(held: Held, lease: Lease, ready: _Ready) -> Answer:
 
 def _complete(held: Held, lease: Lease, ready: _Ready) -> Answer:
     progress.end_lease(held, lease, LeaseStatus.COMPLETED, BY_WORKER, cut=False, outcome=ready.stored)
-    if ready.state:
-        merged = {**codec.loads(held.run.state), **ready.state}
-        held.work.move(held.run, state=payloads.to_text(merged, "state"))
+    state.patch(held, ready.state)
     progress.succeed(held, lease.step, ready.output, by=lease)
+    return _answer(held, lease)
+
+
+def _suspend(held: Held, lease: Lease, ready: _Ready) -> Answer:
+    state.patch(held, ready.state)
+    parking.park(held, lease, ready.outcome.waits, ready.outcome.mode, ready.stored)
     return _answer(held, lease)
 
 
@@ -143,7 +151,7 @@ def retry_or_fail(held: Held, step: Step, failure: Failure, by: Lease, retry_aft
         return progress.fail(held, step, failure, by=by)
     delay = timedelta(milliseconds=policy.delay_ms(failures, random.random()))  # noqa: S311 - spreads retries, no secret
     retry_at = held.now + max(delay, retry_after)
-    progress.make_ready(held, step, retry_at, started_at=None)
+    progress.make_ready(held, step, retry_at, started_at=None, is_resuming=False)
     told = {"failure": failure.to_json(), "retry_at": retry_at}
     return held.work.record(held.run, "step.retry_scheduled", step=step.name, attempt=by.attempt, worker=by.worker_name, **told)
 
@@ -185,7 +193,13 @@ def _checked_class(name: str) -> str:
     return name
 
 
-def _checked_delay(milliseconds: int | None) -> timedelta:
+def checked_failure(failure: Failure) -> Failure:
+    """A worker's failure as it is kept: its class one it may give, its texts clean. Raises `InvalidPayload`."""
+    return Failure(class_=_checked_class(failure.class_), message=codec.clean_text(failure.message, MAX_MESSAGE), type=_clean_type(failure.type))
+
+
+def checked_delay(milliseconds: int | None) -> timedelta:
+    """The least rest before another try, as a worker asked for it. Raises `InvalidPayload`."""
     delay = timedelta(milliseconds=max(0, min(milliseconds or 0, 10**15)))
     if delay > MAX_RETRY_AFTER:
         raise InvalidPayload("retry_after_ms", "at most 3,650 days")

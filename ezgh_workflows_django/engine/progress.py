@@ -159,13 +159,24 @@ def cut_short(held: Held, by: str) -> None:
     """
     held.forget_steps()
     rows = Step.objects.using(database()).filter(run=held.run).exclude(status__in=TERMINAL_STEP)
-    rows.update(status=StepStatus.CANCELLED, claim_order=None, timer_at=None, ended_at=held.now)
+    rows.update(status=StepStatus.CANCELLED, claim_order=None, timer_at=None, parked=None, ended_at=held.now)
     Wait.objects.using(database()).filter(run=held.run).delete()
     held.work.move(held.run, open_steps=0)
+    see_to_kin(held)
     live = Lease.objects.using(database()).select_related("step").filter(run=held.run, live_step__isnull=False)
     for lease in live:
         end_lease(held, lease, LeaseStatus.CANCELLED, by, cut=lease.status != LeaseStatus.OFFERED or lease.may_have_run)
         held.work.record(held.run, "lease.cancelled", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name)
+
+
+def see_to_kin(held: Held) -> None:
+    """Something of the run is over: its children may be left behind, its parent may wait. Only marked here, and seen to after the commit."""
+    from . import kin  # it ends runs, and so stands on this module
+
+    run = held.run
+    if run.has_children or (run.parent_checkpoint is not None and run.is_terminal):
+        held.work.move(run, kin_at=held.now)
+        held.work.after_together(kin.after_end, run)
 
 
 def end_lease(held: Held, lease: Lease, status: LeaseStatus, by: str, *, cut: bool, **fields: object) -> None:
@@ -173,6 +184,16 @@ def end_lease(held: Held, lease: Lease, status: LeaseStatus, by: str, *, cut: bo
     window_ends = held.now + app_settings.LEASE_TTL + app_settings.RECOVERY_WINDOW if cut else None
     cut_at = held.now if cut else None
     held.work.move(lease, status=status, ended_by=by, live_step=None, ended_at=held.now, cut_at=cut_at, due_at=window_ends, **fields)
+
+
+def live_again(held: Held, lease: Lease) -> None:
+    """The worker of an orphaned lease has come back within its window: it is a started lease again."""
+    if lease.status != LeaseStatus.ORPHANED:
+        return
+    expires_at = held.now + app_settings.LEASE_TTL
+    due_at = expires_at if lease.timeout_at is None else min(expires_at, lease.timeout_at)
+    held.work.move(lease, status=LeaseStatus.STARTED, orphaned_at=None, expires_at=expires_at, due_at=due_at)
+    held.work.record(held.run, "lease.recovered", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name)
 
 
 def _unacknowledged(held: Held) -> int:
@@ -201,8 +222,9 @@ def _open_wait(held: Held, step: Step, planned: PlanStep, stored: str | None) ->
 
 def _close(held: Held, step: Step, status: StepStatus, *, by: Lease | None = None, output: str | None = None, failure: Failure | None = None) -> None:
     ended = {"output": output} if failure is None else {"failure": _text(failure)}
-    held.work.move(step, status=status, ended_at=held.now, claim_order=None, timer_at=None, **ended)
+    held.work.move(step, status=status, ended_at=held.now, claim_order=None, timer_at=None, parked=None, **ended)
     held.work.move(held.run, open_steps=max(0, held.run.open_steps - 1))
+    see_to_kin(held)
     told: dict[str, Any] = {} if failure is None else {"failure": failure.to_json()}
     held.work.record(held.run, f"step.{status}", step=step.name, attempt=step.attempts or None, worker=by.worker_name if by else "", **told)
 
@@ -210,6 +232,7 @@ def _close(held: Held, step: Step, status: StepStatus, *, by: Lease | None = Non
 def _finish(held: Held, status: RunStatus) -> None:
     held.work.move(held.run, status=status, ended_at=held.now, due_at=None, paused_from=None, attention=False)
     held.work.record(held.run, f"run.{status}")
+    see_to_kin(held)
     held.work.after(lambda: announce.run_finished(held.run))
 
 

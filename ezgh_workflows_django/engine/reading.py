@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from ..definitions.plan import Plan
-from ..models import Lease, Run, Step, Wait
+from ..models import Checkpoint, Lease, Run, Step, Wait
 from ..protocol.messages import Failure
 from ..protocol.states import RunStatus, StepStatus
-from . import catalog, payloads
+from . import catalog, inputs, payloads
 from .transactions import database
 
 
@@ -49,18 +48,24 @@ def phase(run: Run) -> str:
 
 
 def waiting_for(run: Run) -> list[WaitingFor]:
-    """What the run's open waits wait for, the oldest first."""
+    """What the run's open waits wait for, the oldest first; then the child runs that its bodies wait for."""
     waits = Wait.objects.using(database()).filter(run=run).order_by("pk")
-    return [WaitingFor(wait.name, wait.event, wait.key, wait.timeout_at) for wait in waits]
+    return [WaitingFor(wait.name, wait.event, wait.key, wait.timeout_at) for wait in waits] + _children_waited_for(run)
+
+
+def _children_waited_for(run: Run) -> list[WaitingFor]:
+    if not run.has_children or run.is_terminal:
+        return []
+    parked = Checkpoint.objects.using(database()).filter(run=run, met_at=None, children__gt=0, step__parked__isnull=False).order_by("pos", "pk")
+    told = ((row, Run.objects.using(database()).filter(parent_checkpoint=row.pk, ended_at=None).count()) for row in parked)
+    return [WaitingFor(row.name, f"{count} of {row.children} child runs", "", None) for row, count in told]
 
 
 def output(run: Run) -> Any:
     """What the run came to: the output of its one last step, or an object of the last steps' outputs by name."""
     plan = catalog.plan_of(run)
-    last = [name for name in plan.steps if not plan.children(name)]
-    rows = Step.objects.using(database()).filter(run=run, name__in=last).values_list("name", "output")
-    outputs = {name: payloads.from_text(text) for name, text in rows}
-    return outputs.get(last[0]) if len(last) == 1 else {name: outputs.get(name) for name in last}
+    rows = Step.objects.using(database()).filter(run=run, name__in=plan.leaves).values_list("name", "output")
+    return plan.output_of({name: payloads.from_text(text) for name, text in rows})
 
 
 def failure(run: Run) -> Failure | None:
@@ -74,6 +79,9 @@ def steps(run: Run) -> list[Step]:
     return list(Step.objects.using(database()).filter(run=run).order_by("position", "pk"))
 
 
-def plan(run: Run) -> Plan:
-    """The graph and policies the run is pinned to."""
-    return catalog.plan_of(run)
+def input_of(step: Step) -> str | None:
+    """The JSON text of what a step was given, wherever that is kept; None where there is nothing, or not yet."""
+    if step.status == StepStatus.BLOCKED:
+        return step.input
+    rows = Step.objects.using(database()).filter(run=step.run_id)
+    return inputs.kept_text(step, catalog.plan_of(step.run), step.run, lambda parent: rows.filter(name=parent).values_list("output", flat=True).first())

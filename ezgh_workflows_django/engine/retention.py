@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from ..conf import app_settings
 from ..models import Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel, Step, Wait
@@ -33,9 +33,14 @@ def delete(run_ids: Iterable[uuid.UUID], now: datetime, keep: timedelta) -> int:
 
 
 def due(now: datetime, keep: timedelta) -> QuerySet[Run]:
-    """The runs that ended more than `keep` before `now`, the oldest first; one with a key stays `IDEMPOTENCY_TTL`."""
+    """The runs that ended more than `keep` before `now`, the oldest first; one with a key stays `IDEMPOTENCY_TTL`.
+
+    A child stays while its parent is at work, which reads what it came to, and a parent while one of its children is (I15).
+    """
     old = Q(ended_at__lte=now - keep) & (Q(idempotency_key=None) | Q(ended_at__lte=now - app_settings.IDEMPOTENCY_TTL))
-    return Run.objects.using(database()).filter(old).order_by("ended_at")
+    runs = Run.objects.using(database())
+    needed = Exists(runs.filter(pk=OuterRef("parent"), ended_at=None)) | Exists(runs.filter(parent=OuterRef("pk"), ended_at=None))
+    return runs.filter(old, kin_at=None).exclude(needed).order_by("ended_at")
 
 
 def _delete(held: Held) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from datetime import datetime
 
-from ..errors import RunTerminal
+from ..errors import RunTerminal, UnknownRun
 from ..models import App, Run
 from ..protocol.messages import Failure
 from ..protocol.states import TERMINAL_RUN, FailureClass, RunStatus
@@ -15,6 +15,14 @@ from .transactions import database, verb
 
 Actor = tuple[str, str]
 """Who did it, for the trail: a kind (`user`, `key`, `system`) and a name."""
+
+
+def get(run_id: uuid.UUID | str) -> Run:
+    """A run's row. Raises `UnknownRun`."""
+    run = Run.objects.using(database()).filter(pk=run_id).first()
+    if run is None:
+        raise UnknownRun(f"there is no run {run_id}")
+    return run
 
 
 @verb

@@ -6,59 +6,73 @@ import json
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import DatabaseError, models
+from django.db import DatabaseError
 
 from ..conf import app_settings
-from ..definitions.durations import MAX_SPAN_MS, milliseconds
 from ..definitions.graph import Workflow
 from ..definitions.plan import Plan, PlanStep
 from ..definitions.policies import RunView
 from ..definitions.registry import registry
-from ..definitions.starts import MISSING, Start
+from ..definitions.starts import Start
 from ..errors import IdempotencyConflict, InvalidArgument, NotAvailable, StartBusy, UnknownWorkflow
-from ..models import Definition, Run, RunLabel, Step
-from ..protocol import codec
+from ..models import App, Checkpoint, Definition, Run, RunLabel, Step
 from ..protocol.states import RunStatus, StepStatus
 from . import announce, catalog, duty, ids, payloads, progress, tenancy, uniques, waits
 from .clock import Now
 from .locking import Held
-from .transactions import database, verb
+from .start_requests import Request, checked, start_at
+from .transactions import carry_out, database
 from .work import Work
+from .writer import WriterBusy
 
-MAX_LABELS = 32
-MAX_LABEL = 128
-MAX_PRIORITY = 100
 BUSY_AFTER_SECONDS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """One start, checked and encoded: nothing of it can fail on its values any more."""
-
-    start: Start
-    payload: str | None
-    labels: str
-    subject: tuple[str, str] | tuple[None, None]
-
-
-@verb
 def start(workflow: Workflow | str, requested: Start, *, app: str | None = None) -> Run:
     """Start one run, or give back the one that has its idempotency key.
 
     Raises `UnknownWorkflow`, `NotAvailable`, `IdempotencyConflict`, `StartBusy`, `InvalidPayload`, `InvalidArgument`,
     `UnknownApp`. Locks nothing but, for a moment, the key. Four statements for a run without key, labels or waits.
     """
-    return _start_all(workflow, [requested], app)[0]
+    return start_many(workflow, [requested], app=app)[0]
 
 
-@verb
 def start_many(workflow: Workflow | str, requested: Sequence[Start], *, app: str | None = None) -> list[Run]:
     """Start many runs of one workflow, all or none, in order. Raises as `start`."""
-    return _start_all(workflow, requested, app)
+    key = next((each.idempotency_key for each in requested if each.idempotency_key is not None), None)
+    try:
+        return carry_out(lambda: _start_all(workflow, requested, app), within=None if key is None else BUSY_AFTER_SECONDS)
+    except WriterBusy as error:
+        raise StartBusy(
+            f"another connection has been writing to the SQLite file for over {BUSY_AFTER_SECONDS} s, so nobody can tell yet "
+            f'whether idempotency key "{key}" is taken: try again'
+        ) from error
+
+
+def start_children(held: Held, checkpoint: Checkpoint, workflow: str, texts: Mapping[int, str | None]) -> dict[int, uuid.UUID]:
+    """Start children of a held run, by their numbers among those of a checkpoint: in its app, with its labels, correlation, trace and priority.
+
+    None lives longer than its parent may. Raises `StartError`, `InvalidArgument`. `texts` are their payloads, as stored.
+    """
+    parent = held.run
+    app = App.objects.using(database()).only("name").get(pk=parent.app_id)
+    definition, plan, code, _ = _pinned(workflow, app.name)
+    _refuse_unavailable(plan)
+    bound = None if parent.ending_as else parent.deadline_at
+    started: dict[int, uuid.UUID] = {}
+    for index, text in texts.items():
+        wanted = Start(correlation_id=parent.correlation_id or None, priority=parent.priority)
+        run = _new_run(Request(wanted, text, parent.labels, (None, None)), definition, plan, held.now)
+        run.parent_id, run.parent_checkpoint, run.parent_index = parent.pk, checkpoint.pk, index
+        run.depth, run.trace_id = parent.depth + 1, parent.trace_id
+        run.deadline_at = min(filter(None, (run.deadline_at, bound)), default=None)
+        held.work.insert([run])
+        _open(Held(run, plan, held.work), definition, computed_keys(run, plan, code))
+        started[index] = run.pk
+    return started
 
 
 def admit(held: Held) -> None:
@@ -85,23 +99,27 @@ def _postpone(run_id: uuid.UUID, now: datetime) -> None:
 
 
 def _start_all(workflow: Workflow | str, requested: Sequence[Start], app_name: str | None) -> list[Run]:
-    requests = [_checked(each) for each in requested]
+    requests = [checked(each) for each in requested]
     definition, plan, code, now = _pinned(workflow, app_name)
-    refused = plan.unavailable()
-    if refused:
-        raise NotAvailable(f'workflow "{plan.name}" asks for what this version cannot do yet: {", ".join(refused)}')
+    _refuse_unavailable(plan)
     work = Work(now)
     runs = [_start_one(request, definition, plan, code, work) for request in requests]
     work.finish()
     return runs
 
 
-def _start_one(request: _Request, definition: Definition, plan: Plan, code: Workflow | None, work: Work) -> Run:
+def _refuse_unavailable(plan: Plan) -> None:
+    refused = plan.unavailable()
+    if refused:
+        raise NotAvailable(f'workflow "{plan.name}" asks for what this version cannot do yet: {", ".join(refused)}')
+
+
+def _start_one(request: Request, definition: Definition, plan: Plan, code: Workflow | None, work: Work) -> Run:
     known = _known(request, definition)
     if known is not None:
         return known
     run = _new_run(request, definition, plan, work.now)
-    keys = _computed_keys(run, plan, code)
+    keys = computed_keys(run, plan, code)
     if run.idempotency_key is None:
         work.insert([run])
     elif (other := _insert_with_key(run)) is not run:
@@ -113,7 +131,7 @@ def _start_one(request: _Request, definition: Definition, plan: Plan, code: Work
 def _open(held: Held, definition: Definition, keys: Mapping[str, str]) -> None:
     """Insert what hangs on a new run, and begin it if it is due."""
     run, work = held.run, held.work
-    steps = [_new_step(run, definition, step, keys.get(step.name)) for step in held.plan.steps.values()]
+    steps = [new_step(run, definition, step, keys.get(step.name)) for step in held.plan.steps.values()]
     work.insert(steps)
     work.insert(RunLabel(run=run, name=name, value=value) for name, value in json.loads(run.labels).items())
     held.adopt(steps)
@@ -153,9 +171,9 @@ def _stored(code: Workflow, app_name: str | None) -> Any:
     return rows.filter(app__name=wanted, workflow=code.name, version=code.version).first()
 
 
-def _new_run(request: _Request, definition: Definition, plan: Plan, now: datetime) -> Run:
-    start_at = _start_at(request.start, now)
-    deadline_at = None if plan.deadline_ms is None else start_at + timedelta(milliseconds=plan.deadline_ms)
+def _new_run(request: Request, definition: Definition, plan: Plan, now: datetime) -> Run:
+    due_at = start_at(request.start, now)
+    deadline_at = None if plan.deadline_ms is None else due_at + timedelta(milliseconds=plan.deadline_ms)
     return Run(
         id=ids.run_id(),
         app_id=definition.app_id,
@@ -173,13 +191,14 @@ def _new_run(request: _Request, definition: Definition, plan: Plan, now: datetim
         trace_id=ids.trace_id(),
         open_steps=len(plan.steps),
         created_at=now,
-        start_at=start_at,
+        start_at=due_at,
         deadline_at=deadline_at,
-        due_at=start_at,
+        due_at=due_at,
     )
 
 
-def _new_step(run: Run, definition: Definition, planned: PlanStep, wait_key: str | None) -> Step:
+def new_step(run: Run, definition: Definition, planned: PlanStep, wait_key: str | None) -> Step:
+    """The row of a step that has not begun."""
     return Step(
         run=run,
         revision_id=definition.revision_id,
@@ -194,7 +213,7 @@ def _new_step(run: Run, definition: Definition, planned: PlanStep, wait_key: str
     )
 
 
-def _computed_keys(run: Run, plan: Plan, code: Workflow | None) -> dict[str, str]:
+def computed_keys(run: Run, plan: Plan, code: Workflow | None) -> dict[str, str]:
     """The keys of waits that need no output of a step: literal ones, and callable ones, computed now so that no code is needed later.
 
     Raises `InvalidArgument` where a callable key can't be computed.
@@ -225,7 +244,7 @@ def _called_key(plan: Plan, step: PlanStep, code: Workflow | None, view: RunView
         raise InvalidArgument("key", f"{where}: the key could not be computed: {type(error).__name__}: {error}") from error
 
 
-def _known(request: _Request, definition: Definition) -> Run | None:
+def _known(request: Request, definition: Definition) -> Run | None:
     key = request.start.idempotency_key
     if key is None:
         return None
@@ -237,7 +256,7 @@ def _with_key(app_id: int, workflow: str, key: str) -> Run | None:
     return Run.objects.using(database()).filter(app=app_id, workflow=workflow, idempotency_key=key).first()
 
 
-def _same(request: _Request, run: Run) -> Run:
+def _same(request: Request, run: Run) -> Run:
     """The run that has the key, if it was started with the same content. Raises `IdempotencyConflict`."""
     for field, given, stored in (("payload", request.payload, run.payload), ("labels", request.labels, run.labels)):
         if _canonical(given) != _canonical(stored):
@@ -262,67 +281,3 @@ def _insert_with_key(run: Run) -> Run:
         raise StartBusy(
             f'another transaction has held idempotency key "{run.idempotency_key}" of workflow "{run.workflow}" for over {BUSY_AFTER_SECONDS} s: try again'
         ) from error
-
-
-def _start_at(requested: Start, now: datetime) -> datetime:
-    if requested.at is not None and requested.delay is not None:
-        raise InvalidArgument("at", "give at or delay, not both")
-    if requested.at is not None:
-        if not isinstance(requested.at, datetime) or requested.at.tzinfo is None:
-            raise InvalidArgument("at", "an aware datetime is needed: 09:00 of which time zone?")
-        if requested.at - now > timedelta(milliseconds=MAX_SPAN_MS):
-            raise InvalidArgument("at", "at most 3,650 days from now")
-        return requested.at.astimezone(UTC) if requested.at > now else now  # the first day of all can't change its zone
-    if requested.delay is None:
-        return now
-    try:
-        delay_ms = milliseconds(requested.delay)
-    except ValueError as error:
-        raise InvalidArgument("delay", str(error)) from None
-    if not 0 <= delay_ms <= MAX_SPAN_MS:
-        raise InvalidArgument("delay", "0 to 3,650 days")
-    return now + timedelta(milliseconds=delay_ms)
-
-
-def _checked(requested: Start) -> _Request:
-    if isinstance(requested.priority, bool) or not isinstance(requested.priority, int) or abs(requested.priority) > MAX_PRIORITY:
-        raise InvalidArgument("priority", f"a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}")
-    for field in ("idempotency_key", "correlation_id"):
-        _check_text(field, getattr(requested, field), 255)
-    return _Request(
-        start=requested,
-        payload=None if requested.payload is MISSING else payloads.to_text(requested.payload, "payload"),
-        labels=_labels_text(requested.labels),
-        subject=_subject(requested.subject),
-    )
-
-
-def _labels_text(labels: Mapping[str, str] | None) -> str:
-    labels = {} if labels is None else labels
-    if not isinstance(labels, Mapping):
-        raise InvalidArgument("labels", f"a mapping of text to text is needed, not {type(labels).__name__}")
-    if len(labels) > MAX_LABELS:
-        raise InvalidArgument("labels", f"at most {MAX_LABELS}, not {len(labels)}")
-    for name, value in labels.items():
-        if not name:
-            raise InvalidArgument("labels", "a label needs a name")
-        _check_text(f"labels.{name}", name, MAX_LABEL)
-        _check_text(f"labels.{name}", value, MAX_LABEL)
-    return codec.dumps(dict(labels), limit=None, what="labels")
-
-
-def _check_text(field: str, value: object, length: int) -> None:
-    if value is None and not field.startswith("labels"):
-        return
-    if not isinstance(value, str):
-        raise InvalidArgument(field[:140], f"a text is needed, not {type(value).__name__}")
-    if len(value) > length or codec.clean_text(value, length) != value:
-        raise InvalidArgument(field[:140], f"at most {length} characters, no NUL and no lone surrogate")
-
-
-def _subject(subject: Any) -> tuple[str, str] | tuple[None, None]:
-    if subject is None:
-        return None, None
-    if not isinstance(subject, models.Model) or subject.pk is None:
-        raise InvalidArgument("subject", "a saved model instance is needed")
-    return subject._meta.label_lower, str(subject.pk)

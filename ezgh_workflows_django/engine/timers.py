@@ -11,7 +11,7 @@ from datetime import datetime
 from ..models import Event, Step, Wait
 from ..protocol.messages import Failure
 from ..protocol.states import FailureClass, StepStatus
-from . import duty, inputs, progress, runs, waits
+from . import duty, inputs, parking, progress, runs, waits
 from .locking import Held
 from .transactions import database
 
@@ -32,20 +32,22 @@ def _act(held: Held, key: _Timer) -> None:
         return None
     if held.run.deadline_at is not None and held.run.deadline_at <= step.timer_at and runs.deadline_binds(held):
         return runs.expire(held)
-    if step.status == StepStatus.SLEEPING:
+    if step.status == StepStatus.SLEEPING and not step.parked:
         return progress.succeed(held, step, inputs.input_text(held, step))
     see_to_wait(held, step)
     return None
 
 
-def see_to_wait(held: Held, step: Step) -> Event | None:
+def see_to_wait(held: Held, step: Step) -> list[Event]:
     """An open wait takes its event if one is there, times out if it is time, or goes on waiting until its timeout.
 
-    Returns the event that it took, if any.
+    Returns the events that were taken: a parked body may have several waits.
     """
+    if step.parked:
+        return parking.look(held, step)
     wait = Wait.objects.using(database()).filter(step=step).first()
     if wait is None:
-        return None
+        return []
     event = waits.arrival(held, wait)
     if event is not None:
         progress.succeed(held, step, event.payload)
@@ -53,7 +55,7 @@ def see_to_wait(held: Held, step: Step) -> Event | None:
         held.work.move(step, timer_at=wait.timeout_at)
     else:
         _time_out(held, step, wait)
-    return event
+    return [] if event is None else [event]
 
 
 def postpone_wait(wait: Wait, now: datetime) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db.models import Exists, OuterRef, QuerySet
@@ -60,29 +61,52 @@ def kept_key(value: object) -> str:
     return text
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a wait takes: an event of that name and key that came at `since` or later, and before `timeout_at`."""
+
+    name: str
+    event: str
+    key: str
+    since: datetime
+    timeout_at: datetime | None
+
+
 def open_wait(held: Held, step: Step, planned: PlanStep, key: str) -> Wait:
-    """Store an open wait for a step; its unique name makes the first write win."""
+    """Store an open wait for a step of a graph; its unique name makes the first write win."""
     wait = _wait_of(planned)
     app = App.objects.using(database()).only("id", "name", "project_id").get(pk=held.run.app_id)
     timeout_at = None if wait.timeout_ms is None else held.now + timedelta(milliseconds=wait.timeout_ms)
-    return Wait.objects.using(database()).create(
+    opened = waiting(held, step, app, Wanted(step.name, wait.event, key, _since(held, wait), timeout_at))
+    opened.save(using=database(), force_insert=True)
+    return opened
+
+
+def waiting(held: Held, step: Step, app: App, wanted: Wanted) -> Wait:
+    """The row of an open wait, not stored yet."""
+    return Wait(
         run=held.run,
         step=step,
         app=app,
         project_id=None if app.is_dev else app.project_id,
-        name=step.name,
-        event=wait.event,
-        key=key,
-        since=_since(held, wait),
+        name=wanted.name,
+        event=wanted.event,
+        key=wanted.key,
+        since=wanted.since,
         opened_at=held.now,
-        timeout_at=timeout_at,
+        timeout_at=wanted.timeout_at,
     )
+
+
+def find(wait: Wait) -> Event | None:
+    """The oldest event this wait may have; None where there is none. Takes nothing."""
+    untaken = (_untaken(rows, wait).order_by("created_at", "pk").first() for rows in (_signals(wait), _events(wait)))
+    return min(filter(None, untaken), key=lambda each: (each.created_at, each.pk), default=None)
 
 
 def take(held: Held, wait: Wait) -> Event | None:
     """Take the oldest event this wait may have, and remember that the run took it; None where there is none."""
-    untaken = (_untaken(rows, wait).order_by("created_at", "pk").first() for rows in (_signals(wait), _events(wait)))
-    event = min(filter(None, untaken), key=lambda each: (each.created_at, each.pk), default=None)
+    event = find(wait)
     if event is None:
         return None
     Receipt.objects.using(database()).create(event=event, run=held.run, step_id=wait.step_id, taken_at=held.now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import models, transaction
@@ -32,6 +33,7 @@ class Work:
         self._new: dict[int, models.Model] = {}
         self._journal: list[JournalEntry] = []
         self._after: list[Callable[[], object]] = []
+        self._together: dict[Callable[[list[Any]], object], list[Any]] = defaultdict(list)
         self._awake: set[int] = set()
 
     def insert(self, rows: Iterable[models.Model]) -> None:
@@ -60,6 +62,10 @@ class Work:
         """Do this once the transaction has committed; an error in it is logged, never raised."""
         self._after.append(callback)
 
+    def after_together(self, callback: Callable[[list[Any]], object], item: Any) -> None:
+        """As `after`, once for all the items that this transaction has for the callback."""
+        self._together[callback].append(item)
+
     def wake(self, app_id: int) -> None:
         """After the commit, tell whoever waits for this app's work to look."""
         self._awake.add(app_id)
@@ -84,6 +90,8 @@ class Work:
             after_commit(lambda: wakeups.notify(awake))
         for callback in after:
             after_commit(callback)
+        for together, items in self._together.items():
+            after_commit(partial(together, items))
 
     def _insert_new(self) -> None:
         by_model: dict[type[models.Model], list[models.Model]] = defaultdict(list)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from django.db import models
 
-from ..protocol.states import TERMINAL_RUN, Delivery, RunStatus, StepKind, StepStatus
+from ..protocol.states import TERMINAL_RUN, CheckpointKind, Delivery, RunStatus, StepKind, StepStatus
 from .fields import NAME_LENGTH, IdentifierField, JsonTextField
 from .tenancy import App, Definition, Revision
 
@@ -34,6 +34,9 @@ class Run(models.Model):
     `due_at` is the next moment maintenance must look at the run itself: its time to be admitted, or its deadline.
     `open_steps` counts the steps that are not over; `journal_seq` is the last sequence number of its journal.
     Both change only under the run's lock.
+
+    A child run has a `parent`, the checkpoint there that it was started for, and its number among the children of that; the checkpoint is
+    gone once its step has begun anew. `kin_at` is set until its end has been told to its parent, and its own children have been seen to.
     """
 
     id = models.UUIDField(primary_key=True)
@@ -65,13 +68,25 @@ class Run(models.Model):
     ended_at = models.DateTimeField(null=True)
     deadline_at = models.DateTimeField(null=True)
     due_at = models.DateTimeField(null=True)
+    parent = models.ForeignKey("self", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="children")
+    parent_checkpoint = models.PositiveBigIntegerField(null=True)
+    parent_index = models.PositiveIntegerField(null=True)
+    depth = models.PositiveSmallIntegerField(default=0)
+    has_children = models.BooleanField(default=False)
+    kin_at = models.DateTimeField(null=True)
 
     objects = RunQuerySet.as_manager()
 
     class Meta:
-        constraints: ClassVar = [models.UniqueConstraint(fields=["app", "workflow", "idempotency_key"], name="ezw_run_idempotency")]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["app", "workflow", "idempotency_key"], name="ezw_run_idempotency"),
+            models.UniqueConstraint(fields=["parent_checkpoint", "parent_index"], name="ezw_run_child"),
+        ]
         indexes: ClassVar = [
             models.Index(fields=["due_at"], name="ezw_run_due"),
+            models.Index(fields=["kin_at"], name="ezw_run_kin"),
+            models.Index(fields=["parent", "ended_at"], name="ezw_run_parent"),
+            models.Index(fields=["parent_checkpoint", "ended_at"], name="ezw_run_siblings"),
             models.Index(fields=["app", "status", "id"], name="ezw_run_status"),
             models.Index(fields=["ended_at"], name="ezw_run_ended"),
             models.Index(fields=["workflow", "id"], name="ezw_run_workflow"),
@@ -132,6 +147,8 @@ class Step(models.Model):
     `blockers` counts what must happen before it opens; it is counted down in the row, never re-derived.
     `timer_at` is when maintenance must look at it: a sleep's end, a wait's timeout or its second look.
     `input` is null where the input is a neighbour's value unchanged (`engine.inputs`).
+    `parked` says, while a body is parked, on which of its checkpoints and in which mode; `is_resuming` that it is ready to go on in the
+    same attempt. `has_checkpoints` saves the claims of other steps a look for them.
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, db_constraint=False, related_name="steps")
@@ -151,6 +168,9 @@ class Step(models.Model):
     failures = models.PositiveIntegerField(default=0)
     reclaims = models.PositiveIntegerField(default=0)
     wait_key = IdentifierField(null=True)
+    parked = JsonTextField(null=True)
+    is_resuming = models.BooleanField(default=False)
+    has_checkpoints = models.BooleanField(default=False)
     input = JsonTextField(null=True)
     output = JsonTextField(null=True)
     failure = JsonTextField(null=True)
@@ -222,22 +242,38 @@ class Lease(models.Model):
 
 
 class Checkpoint(models.Model):
-    """A durable function's stored sub-result: written once, never changed."""
+    """One thing that a body asked for: a stored result, or something that is still to come. Once it is met it never changes.
+
+    `pos` is its place among the things the body asks for. While `met_at` is null it is open: `due_at` is then when a sleep ends, a wait times
+    out or a step may be tried again, `wanted` (JSON) what a wait takes. `children` counts the runs started under its name, whose own rows
+    hold what they came to.
+    """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, db_constraint=False, related_name="checkpoints")
-    step = models.ForeignKey(Step, on_delete=models.CASCADE, db_constraint=False, related_name="checkpoints")
+    step = models.ForeignKey(Step, on_delete=models.CASCADE, db_constraint=False, db_index=False, related_name="checkpoints")
     name = IdentifierField()
     pos = models.PositiveIntegerField()
-    kind = models.CharField(max_length=16)
+    kind = models.CharField(max_length=16, choices=[(k.value, k.value) for k in CheckpointKind])
+    created_at = models.DateTimeField()
+    met_at = models.DateTimeField(null=True)
+    due_at = models.DateTimeField(null=True)
+    wanted = JsonTextField(null=True)
     output = JsonTextField(null=True)
     failure = JsonTextField(null=True)
-    created_at = models.DateTimeField()
+    timed_out = models.BooleanField(default=False)
+    failures = models.PositiveIntegerField(default=0)
+    children = models.PositiveIntegerField(default=0)
 
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=["step", "name"], name="ezw_checkpoint")]
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has no result yet."""
+        return self.met_at is None
 
 
 class JournalEntry(models.Model):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from .states import Delivery, FailureClass, LeaseStatus
+from .states import CheckpointKind, Delivery, FailureClass, LeaseStatus, Mode, WaitKind
 
 EMPTY: Final[Mapping[str, Any]] = {}
 
@@ -102,10 +102,36 @@ class ClaimRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """One thing that a durable function asked for, as it is stored; a lease carries them in the order of `pos`.
+
+    `pos` is its place among the things the function asks for, from 1; the members of a `map`, `gather`, `wait_any` or `wait_all` share one.
+    `is_open` says that it has no result yet: a wait that is not met, children that are not over, a step that is to be tried again at `retry_at`
+    after `failures` failures (`failure` is then the last one). `at` is when the result was stored, None while it is open.
+
+    The result is `output`, `failure`, or `timed_out` (an event's wait). For a `child` it is `{"run", "status", "output"?, "error"?}`, for a
+    `batch` a list of those in the order of their payloads; `children` is how many of them have been started.
+    """
+
+    name: str
+    pos: int
+    kind: CheckpointKind
+    output: Any = None
+    failure: Failure | None = None
+    timed_out: bool = False
+    at: datetime | None = None
+    is_open: bool = False
+    failures: int = 0
+    retry_at: datetime | None = None
+    children: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """One attempt of a step, offered to one worker.
 
     `steps` holds the outputs of the step's ancestors by name; `last` says that a failure now would spend the last of the retry budget.
+    `run_started_at` is when the run was admitted: the first moment that `ctx.now()` gives.
     """
 
     id: str
@@ -130,7 +156,8 @@ class Lease:
     span_id: str = ""
     timeout_ms: int | None = None
     deadline: datetime | None = None
-    checkpoints: tuple[Mapping[str, Any], ...] = ()
+    run_started_at: datetime | None = None
+    checkpoints: tuple[Checkpoint, ...] = ()
     failure: Failure | None = None
     last: bool = True
     retries: bool = False
@@ -158,6 +185,97 @@ class Usage:
     model: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitFor:
+    """One thing a step parks on. Durations are milliseconds.
+
+    A `sleep` ends `ms` after it was first asked for, or at `until`. An `event` takes one of that name and key; `timeout_ms`, `on_timeout` and
+    `lookback_ms` (None: nothing before it was first asked for) are those of a graph's wait. A `child` waits for the runs that `children` started
+    under its name, a `retry` for the next try of the checkpoint of its name. What is stored first for a name wins.
+    """
+
+    name: str
+    kind: WaitKind
+    pos: int | None = None
+    ms: int | None = None
+    until: datetime | None = None
+    event: str = ""
+    key: str = ""
+    timeout_ms: int | None = None
+    on_timeout: str = "fail"
+    lookback_ms: int | None = 0
+    runs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A call to store a checkpoint: a result, or a failure with the policy (wire form) that says whether it is tried again.
+
+    `retry_after_ms` is the least rest before that. `state` is a patch of top-level keys, stored once with the checkpoint.
+    """
+
+    lease_id: str
+    name: str
+    pos: int
+    kind: CheckpointKind = CheckpointKind.STEP
+    output: Any = None
+    failure: Failure | None = None
+    retry: Mapping[str, Any] | None = None
+    retry_after_ms: int | None = None
+    state: Mapping[str, Any] | None = None
+    usage: tuple[Usage, ...] = ()
+    spans: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """The answer to a `Record`: what is stored under its name (the first write wins), or the refusal.
+
+    With `retry_at`, the failure is not final: the step parks on a `retry` of that name. `repeated` says that it had been stored before.
+    """
+
+    lease_id: str
+    name: str
+    output: Any = None
+    failure: Failure | None = None
+    at: datetime | None = None
+    retry_at: datetime | None = None
+    repeated: bool = False
+    refused: Refused | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more will come of this checkpoint."""
+        return self.retry_at is None and self.refused is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Children:
+    """A call to start child runs, once per name: one for each payload, the first of them the child number `first` of that name.
+
+    A long batch goes in several calls, in order. `payloads` are plain JSON values; an empty batch is allowed.
+    """
+
+    lease_id: str
+    name: str
+    pos: int
+    workflow: str
+    payloads: tuple[Any, ...]
+    first: int = 0
+    kind: CheckpointKind = CheckpointKind.CHILD
+    has_payload: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """The answer to `Children`: the runs, in the order of their payloads, or the refusal."""
+
+    lease_id: str
+    name: str
+    runs: tuple[str, ...] = ()
+    refused: Refused | None = None
+
+
 _ENDS_AS: Final[Mapping[str, LeaseStatus]] = {
     FailureClass.RETURNED: LeaseStatus.RETURNED,
     FailureClass.UNSERVABLE: LeaseStatus.UNSERVABLE,
@@ -167,7 +285,7 @@ _ENDS_AS: Final[Mapping[str, LeaseStatus]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a body ended. Made by `completed` or `failed`, so that its fields always agree."""
+    """How a pass of a body ended. Made by `completed`, `failed`, `suspended` or `returned`, so that its fields always agree."""
 
     status: LeaseStatus
     output: Any = None
@@ -178,6 +296,8 @@ class Outcome:
     traceback: str | None = None
     retry_after_ms: int | None = None
     body_ended: bool = True
+    waits: tuple[WaitFor, ...] = ()
+    mode: Mode = Mode.ALL
     usage: tuple[Usage, ...] = ()
     spans: tuple[Mapping[str, Any], ...] = ()
 
@@ -222,6 +342,19 @@ class Outcome:
             usage=usage,
             spans=spans,
         )
+
+    @classmethod
+    def suspended(
+        cls,
+        waits: tuple[WaitFor, ...],
+        mode: Mode = Mode.ALL,
+        *,
+        state: Mapping[str, Any] | None = None,
+        usage: tuple[Usage, ...] = (),
+        spans: tuple[Mapping[str, Any], ...] = (),
+    ) -> Outcome:
+        """The body parks: the step is ready again, in the same attempt, when its waits are met."""
+        return cls(status=LeaseStatus.SUSPENDED, waits=waits, mode=mode, state=state, usage=usage, spans=spans)
 
     @classmethod
     def returned(cls, message: str) -> Outcome:

@@ -60,6 +60,32 @@ class StepKind(StrEnum):
     ON_FAILURE = "on_failure"
 
 
+class CheckpointKind(StrEnum):
+    """What a durable function asked for when the checkpoint was made."""
+
+    STEP = "step"
+    SLEEP = "sleep"
+    EVENT = "event"
+    CHILD = "child"  # one child run
+    BATCH = "batch"  # many child runs under one name
+
+
+class WaitKind(StrEnum):
+    """What a parked step waits for. `retry` is a checkpoint that failed and is to be tried again."""
+
+    SLEEP = "sleep"
+    EVENT = "event"
+    CHILD = "child"
+    RETRY = "retry"
+
+
+class Mode(StrEnum):
+    """When a parked step is ready again: all its waits are met, or any of them."""
+
+    ALL = "all"
+    ANY = "any"
+
+
 class Delivery(StrEnum):
     """What a lost attempt means for its step."""
 

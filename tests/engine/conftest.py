@@ -11,10 +11,25 @@ import pytest
 
 from ezgh_workflows_django import Workflow
 from ezgh_workflows_django.definitions.registry import registry
-from ezgh_workflows_django.engine import clock, leases, maintenance, outcomes, workers
+from ezgh_workflows_django.engine import checkpoints, children, clock, leases, maintenance, outcomes, workers
 from ezgh_workflows_django.models import JournalEntry, Lease, Run, Step, Tick, Worker
-from ezgh_workflows_django.protocol.messages import Answer, Beat, ClaimRequest, Extension, Outcome, Registration, Report, Serve
+from ezgh_workflows_django.protocol.messages import (
+    Answer,
+    Beat,
+    Children,
+    ClaimRequest,
+    Extension,
+    Outcome,
+    Record,
+    Registration,
+    Report,
+    Serve,
+    Started,
+    Stored,
+    WaitFor,
+)
 from ezgh_workflows_django.protocol.messages import Lease as Offered
+from ezgh_workflows_django.protocol.states import CheckpointKind, Mode
 
 
 class Hand:
@@ -60,6 +75,24 @@ class Hand:
     def fail(self, lease: Offered, class_: str = "error", message: str = "boom", **rest: Any) -> Answer:
         """`fail`."""
         return outcomes.report([Report(lease.id, Outcome.failed(class_, message, **rest))])[0]
+
+    def checkpoint(self, lease: Offered, name: str, output: Any = None, **rest: Any) -> Stored:
+        """`checkpoint`: the result of one inner step, or with `failure` why it has none."""
+        return checkpoints.checkpoint([Record(lease_id=lease.id, name=name, pos=rest.pop("pos", 1), output=output, **rest)])[0]
+
+    def park(self, lease: Offered, *waits: WaitFor, mode: str = "all", **rest: Any) -> Answer:
+        """`suspend`."""
+        return outcomes.report([Report(lease.id, Outcome.suspended(waits, Mode(mode), **rest))])[0]
+
+    def children(self, lease: Offered, name: str, workflow: Workflow | str, payloads: Sequence[Any], **rest: Any) -> Started:
+        """`children`, as a batch."""
+        target = workflow if isinstance(workflow, str) else workflow.name
+        kind = rest.pop("kind", CheckpointKind.BATCH)
+        return children.start(Children(lease_id=lease.id, name=name, pos=rest.pop("pos", 1), workflow=target, payloads=tuple(payloads), kind=kind, **rest))
+
+    def child(self, lease: Offered, name: str, workflow: Workflow | str, payload: Any = None, **rest: Any) -> Started:
+        """`children`, as one child."""
+        return self.children(lease, name, workflow, [payload], kind=CheckpointKind.CHILD, **rest)
 
     def work_off(self) -> int:
         """Complete whatever can be claimed, until nothing can; every body gives back its input."""

@@ -8,7 +8,8 @@ from typing import Any
 from django.db import transaction
 
 from ezgh_workflows_django import Step, Workflow
-from ezgh_workflows_django.protocol.messages import Answer, Extension
+from ezgh_workflows_django.protocol.messages import Answer, Checkpoint, Extension, Lease, Started, Stored, WaitFor
+from ezgh_workflows_django.protocol.states import WaitKind
 
 
 def body(value: Any) -> Any:
@@ -40,6 +41,33 @@ def undone(call: Callable[[], Any]) -> None:
         return
 
 
-def why(answer: Answer | Extension) -> str | None:
+def event(name: str, of: str = "", key: str = "", **rest: Any) -> WaitFor:
+    """A body's wait for an event, which is called as the wait where nothing else is said."""
+    return WaitFor(name=name, kind=WaitKind.EVENT, pos=rest.pop("pos", 1), event=of or name, key=key, **rest)
+
+
+def sleep(name: str, seconds: float = 0, **rest: Any) -> WaitFor:
+    """A body's sleep."""
+    ms = None if "until" in rest else round(seconds * 1000)
+    return WaitFor(name=name, kind=WaitKind.SLEEP, pos=rest.pop("pos", 1), ms=ms, **rest)
+
+
+def retry_of(name: str) -> WaitFor:
+    """A body's rest before the next try of an inner step."""
+    return WaitFor(name=name, kind=WaitKind.RETRY)
+
+
+def end_of(name: str) -> WaitFor:
+    """A body's wait for the children of that name."""
+    return WaitFor(name=name, kind=WaitKind.CHILD)
+
+
+def brought(lease: Lease, name: str) -> Checkpoint:
+    """The checkpoint of that name, as the lease carries it."""
+    [found] = [each for each in lease.checkpoints if each.name == name]
+    return found
+
+
+def why(answer: Answer | Extension | Stored | Started) -> str | None:
     """The reason a worker's call was refused for."""
     return None if answer.refused is None else answer.refused.reason

@@ -8,14 +8,14 @@ from datetime import timedelta
 from typing import Any, Final
 
 from ezgh_workflows_django import Retry, Sleep, Step, Wait, Workflow
-from ezgh_workflows_django.models import JournalEntry, Lease, Run, RunLabel
+from ezgh_workflows_django.models import Checkpoint, JournalEntry, Lease, Run, RunLabel
 from ezgh_workflows_django.models import Step as StepRow
 from ezgh_workflows_django.models import Wait as OpenWait
 from ezgh_workflows_django.protocol.messages import Lease as Offered
 from ezgh_workflows_django.protocol.messages import Serve
 from ezgh_workflows_django.protocol.states import LeaseStatus
 from tests.engine.conftest import Desk, Hand
-from tests.engine.graphs import body
+from tests.engine.graphs import body, event, sleep
 
 RETRY: Final = Retry(max_attempts=3, initial=10, jitter=0)
 
@@ -88,9 +88,9 @@ def failed(of: Scene) -> None:
 
 
 def suspended(of: Scene) -> None:
-    """Its body parked. No verb of this version does that: the rows are made as `suspend` will leave them."""
+    """Its body parked."""
     started(of)
-    Lease.objects.filter(pk=of.offered.id).update(status=LeaseStatus.SUSPENDED, ended_by="worker", live_step=None, due_at=None)
+    of.hand.park(of.offered, event("never"))
 
 
 def returned(of: Scene) -> None:
@@ -245,6 +245,22 @@ def sleeping_step(desk: Desk) -> Scene:
     return scene(desk, Workflow("sleeping", [Step("work", sleep=Sleep(timedelta(days=1)))], deadline=timedelta(hours=1)))
 
 
+def parked_waiting_step(desk: Desk) -> Scene:
+    """Its body waits for the event `called`, and for a day at most."""
+    made = running_run(desk)
+    made.hand.start(made.claim())
+    made.hand.park(made.offered, event("called"), sleep("day", 24 * 3600), mode="any")
+    return made
+
+
+def parked_sleeping_step(desk: Desk) -> Scene:
+    """Its body sleeps for a day."""
+    made = running_run(desk)
+    made.hand.start(made.claim())
+    made.hand.park(made.offered, sleep("day", 24 * 3600))
+    return made
+
+
 def succeeded_step(desk: Desk) -> Scene:
     """It succeeded, and the run goes on."""
     made = running_run(desk)
@@ -254,8 +270,9 @@ def succeeded_step(desk: Desk) -> Scene:
 
 def everything(handle: Any) -> Mapping[str, Any]:
     """All that is stored of a run, table by table."""
-    tables = (StepRow, Lease, JournalEntry, RunLabel, OpenWait)
+    tables = (StepRow, Lease, JournalEntry, RunLabel, OpenWait, Checkpoint)
     return {
         "run": list(Run.objects.filter(pk=handle.id).values()),
+        "children": list(Run.objects.filter(parent=handle.id).order_by("pk").values()),
         **{table.__name__: list(table._default_manager.filter(run=handle.id).order_by("pk").values()) for table in tables},
     }

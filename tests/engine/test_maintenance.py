@@ -12,7 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from ezgh_workflows_django import Sleep, Step, Wait, Workflow, emit
-from ezgh_workflows_django.engine import events, maintenance, reclaim, retention, runs, starts, timers, workers
+from ezgh_workflows_django.engine import events, kin, maintenance, reclaim, retention, runs, starts, timers, workers
 from ezgh_workflows_django.models import Tick, Worker
 from tests.engine.conftest import Desk
 from tests.engine.graphs import body, job
@@ -90,7 +90,7 @@ def test_every_duty_may_run_in_several_processes_and_again(transactional_db: Non
 
 def test_every_duty_is_a_files_run_once(desk: Desk) -> None:
     bodies = {duty.run_once for duty in maintenance.DUTIES}
-    assert bodies == {timers.run_once, starts.run_once, runs.run_once, reclaim.run_once, events.run_once, workers.forget_lost, retention.run_once}
+    assert bodies == {timers.run_once, starts.run_once, runs.run_once, reclaim.run_once, kin.run_once, events.run_once, workers.forget_lost, retention.run_once}
 
 
 @pytest.mark.parametrize(

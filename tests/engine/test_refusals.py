@@ -17,7 +17,7 @@ from ezgh_workflows_django.protocol.messages import Answer, Beat, Extension, Out
 from ezgh_workflows_django.protocol.states import LeaseStatus, RunStatus, StepStatus
 from tests.engine import situations
 from tests.engine.conftest import Desk
-from tests.engine.graphs import chain, job
+from tests.engine.graphs import chain, event, job, sleep
 from tests.engine.interleave import after_reading
 from tests.engine.situations import LEASES, Scene, pair, scene
 
@@ -26,11 +26,16 @@ CALLS: Final[Mapping[str, Callable[[Scene], Any]]] = {
     "heartbeat": lambda it: it.hand.beat(it.offered, {"rows": 10}),
     "complete": lambda it: it.hand.complete(it.offered, {"late": True}, state={"late": True}),
     "fail": lambda it: it.hand.fail(it.offered, "late"),
+    "checkpoint": lambda it: it.hand.checkpoint(it.offered, "late", {"late": True}, state={"late": True}),
+    "suspend": lambda it: it.hand.park(it.offered, event("late"), sleep("later", 1), state={"late": True}),
+    "children": lambda it: it.hand.children(it.offered, "late", it.workflow, [1, 2]),
 }
 
 REASONS: Final = {
     "completed": "already_applied",
     "failed": "already_applied",
+    "suspended": "already_applied",
+    "returned": "fenced",
     "reclaimed": "fenced",
     "cancelled by a sibling": "fenced",
     "timed out by the engine": "fenced",
@@ -89,6 +94,35 @@ def test_a_late_completion_is_fenced_after_another_worker_has_the_step(desk: Des
     assert other.complete(taken, "in time").step == StepStatus.SUCCEEDED
     assert run.result() == "in time"
     assert taken.token > lost.token
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_every_call_of_a_worker_whose_step_another_one_has_is_fenced_and_the_other_goes_on(desk: Desk, call: str) -> None:
+    """B02, with two workers."""
+    it = scene(desk, pair())
+    situations.reclaimed(it)
+    other = desk.worker(it.workflow, name="w2")
+    taken = Scene(desk, other, it.handle, it.workflow)
+    taken.hand.start(taken.claim())
+    taken.hand.checkpoint(taken.offered, "late", {"late": False})
+    before = but_for_the_journal(it.handle)
+    assert CALLS[call](it).refused.reason == "fenced"
+    assert but_for_the_journal(it.handle) == before
+    assert taken.hand.complete(taken.offered).step == StepStatus.SUCCEEDED
+
+
+def test_the_lease_of_a_pass_that_parked_stays_already_applied_while_the_next_one_runs(desk: Desk) -> None:
+    it = scene(desk, pair())
+    situations.started(it)
+    first = it.offered
+    it.hand.park(first, sleep("nap", 0))
+    it.hand.start(it.claim(claim_id="second pass"))
+    before = but_for_the_journal(it.handle)
+    it.lease, second = first, it.lease
+    reasons = {call: CALLS[call](it).refused.reason for call in CALLS}
+    assert (set(reasons.values()), but_for_the_journal(it.handle)) == ({"already_applied"}, before)
+    assert second is not None
+    assert it.hand.complete(second).step == StepStatus.SUCCEEDED
 
 
 def test_both_workers_of_a_cancelled_run_hear_that_it_is_terminal(desk: Desk) -> None:
@@ -152,6 +186,7 @@ def test_handing_back_needs_no_started(desk: Desk, class_: str) -> None:
 @pytest.mark.parametrize("state", REASONS)
 @pytest.mark.parametrize("call", CALLS)
 def test_a_refused_call_changes_nothing_but_one_journal_row(desk: Desk, state: str, call: str) -> None:
+    """B02: there is no side door."""
     it = scene(desk, pair())
     LEASES[state][1](it)
     before, told = but_for_the_journal(it.handle), len(it.handle.journal)
@@ -167,10 +202,8 @@ def test_a_refused_call_changes_nothing_but_one_journal_row(desk: Desk, state: s
 def test_a_lease_is_journaled_once_for_each_reason_however_often_it_is_refused(desk: Desk, state: str) -> None:
     it = scene(desk, pair())
     LEASES[state][1](it)
-    CALLS["heartbeat"](it)
-    CALLS["started"](it)
-    CALLS["complete"](it)
-    CALLS["fail"](it)
+    for call in ("heartbeat", *CALLS):
+        CALLS[call](it)
     [(step, worker, told)] = refusals_of(it)
     assert (step, worker) == ("work", "w1")
     assert told == {"reason": REASONS[state], "call": "heartbeat", "token": it.offered.token}

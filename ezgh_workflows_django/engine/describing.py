@@ -1,0 +1,174 @@
+"""A lease as the message its worker gets: what the body needs, read once for all leases of a claim."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from ..conf import app_settings
+from ..definitions.plan import PlanStep
+from ..models import Checkpoint, Lease, Run, Step
+from ..protocol import messages
+from ..protocol.messages import Failure
+from ..protocol.states import CheckpointKind, StepKind, StepStatus
+from . import catalog, children, payloads
+from .duty import BAD_ROW
+from .progress import ON_FAILURE
+from .transactions import database
+
+logger = logging.getLogger("ezgh_workflows.engine")
+
+
+def describe(leases: Sequence[Lease], now: datetime) -> tuple[list[messages.Lease], list[Lease]]:
+    """The leases as messages, and those that this answer has no room for: it stays under `MAX_LEASE_BYTES`, but for its first lease.
+
+    One whose stored values can't be read is in neither: its offer expires, the others are given.
+    """
+    if not leases:
+        return [], []
+    runs = Run.objects.using(database()).in_bulk({lease.run_id for lease in leases})
+    wanted = {lease.run_id: catalog.plan_of(runs[lease.run_id]) for lease in leases}
+    outputs = _ancestor_outputs([(lease, wanted[lease.run_id].ancestors(lease.step.name)) for lease in leases])
+    checkpoints = _checkpoints([lease.step for lease in leases if lease.step.has_checkpoints])
+    described: list[messages.Lease] = []
+    left_over: list[Lease] = []
+    room = int(app_settings.MAX_LEASE_BYTES)
+    for lease in leases:
+        stored = checkpoints.get(lease.step_id, [])
+        size = _size(lease, runs[lease.run_id], outputs[lease.pk], stored)
+        if described and size > room:
+            left_over.append(lease)
+            continue
+        message = _readable_message(lease, runs[lease.run_id], outputs[lease.pk], stored, now)
+        if message is not None:
+            described.append(message)
+            room -= size
+    return described, left_over
+
+
+def as_lease(run: Run, step: Step) -> messages.Lease:
+    """What the next pass of a step's body would be given, or was given last: for replays. Nobody holds such a lease."""
+    planned = catalog.plan_of(run).step(step.name)
+    moment = step.started_at or step.available_at or run.created_at
+    lease = Lease(
+        id=uuid.UUID(int=0),
+        run_id=run.pk,
+        step=step,
+        token=step.token,
+        attempt=max(1, step.attempts),
+        delivery=planned.delivery,
+        timeout_ms=planned.timeout_ms or 0,
+        expires_at=moment,
+    )
+    [(_, outputs)] = _ancestor_outputs([(lease, catalog.plan_of(run).ancestors(step.name))]).items()
+    return _message(lease, run, outputs, _checkpoints([step]).get(step.pk, []), moment)
+
+
+def _checkpoints(steps: Sequence[Step]) -> dict[int, list[Checkpoint]]:
+    """What is stored of these steps' bodies, in the order they asked for it."""
+    found: dict[int, list[Checkpoint]] = {}
+    if steps:
+        for row in Checkpoint.objects.using(database()).filter(step__in=steps).order_by("pos", "pk"):
+            found.setdefault(row.step_id, []).append(row)
+    return found
+
+
+def _size(lease: Lease, run: Run, outputs: Mapping[str, str | None], stored: Sequence[Checkpoint]) -> int:
+    """About how many bytes the lease takes in an answer."""
+    texts = (lease.step.input or run.payload, run.state, run.labels, *outputs.values(), *(row.output for row in stored))
+    return sum(len(text) for text in texts if text)
+
+
+def _checkpoint(row: Checkpoint) -> messages.Checkpoint:
+    failure: Any = payloads.from_text(row.failure)
+    kind = CheckpointKind(row.kind)
+    is_of_children = kind in (CheckpointKind.CHILD, CheckpointKind.BATCH)
+    return messages.Checkpoint(
+        name=row.name,
+        pos=row.pos,
+        kind=kind,
+        output=children.results(row) if is_of_children and not row.is_open else payloads.from_text(row.output),
+        failure=None if failure is None else Failure.from_json(failure),
+        timed_out=row.timed_out,
+        at=row.met_at,
+        is_open=row.is_open,
+        failures=row.failures,
+        retry_at=row.due_at if row.is_open and kind is CheckpointKind.STEP else None,
+        children=row.children,
+    )
+
+
+def _ancestor_outputs(wanted: Sequence[tuple[Lease, tuple[str, ...]]]) -> dict[uuid.UUID, dict[str, str | None]]:
+    """The JSON texts of the outputs of each lease's ancestors that succeeded, by name; no statement where none has any."""
+    found: dict[uuid.UUID, dict[str, str | None]] = {}
+    runs = {lease.run_id for lease, names in wanted if names}
+    if runs:
+        rows = Step.objects.using(database()).filter(run__in=runs, status=StepStatus.SUCCEEDED).values_list("run_id", "name", "output")
+        for run_id, name, output in rows:
+            found.setdefault(run_id, {})[name] = output
+    return {lease.pk: {name: found[lease.run_id][name] for name in names if name in found.get(lease.run_id, {})} for lease, names in wanted}
+
+
+def _readable_message(lease: Lease, run: Run, outputs: Mapping[str, str | None], stored: Sequence[Checkpoint], now: datetime) -> messages.Lease | None:
+    try:
+        return _message(lease, run, outputs, stored, now)
+    except BAD_ROW:
+        logger.exception("what step %s of run %s needs can't be read; it is not offered", lease.step.name, run.pk)
+        return None
+
+
+def _message(lease: Lease, run: Run, outputs: Mapping[str, str | None], stored: Sequence[Checkpoint], now: datetime) -> messages.Lease:
+    step = lease.step
+    plan = catalog.plan_of(run)
+    planned = plan.step(step.name)
+    text = _input_text(step, planned, run, outputs)
+    return messages.Lease(
+        id=str(lease.pk),
+        token=lease.token,
+        run_id=str(run.pk),
+        workflow=run.workflow,
+        version=run.version,
+        revision=plan.revision,
+        step=step.name,
+        attempt=lease.attempt,
+        expires_at=lease.expires_at,
+        expires_in_ms=max(0, (lease.expires_at - now) // timedelta(milliseconds=1)),
+        input=payloads.from_text(text),
+        has_input=text is not None,
+        steps={name: payloads.from_text(output) for name, output in outputs.items()},
+        state=payloads.from_text(run.state),
+        labels=payloads.from_text(run.labels),
+        correlation_id=run.correlation_id,
+        idempotency_key=f"{run.pk}:{step.name}",
+        delivery=lease.delivery,
+        trace_id=run.trace_id,
+        span_id=_span_id(run, step),
+        timeout_ms=lease.timeout_ms,
+        run_started_at=run.started_at,
+        checkpoints=tuple(_checkpoint(row) for row in stored),
+        deadline=None if step.kind == StepKind.ON_FAILURE else run.deadline_at,
+        failure=_failure(run) if step.kind == StepKind.ON_FAILURE else None,
+        last=step.failures + 1 >= planned.retry.max_attempts,
+        retries=planned.retry.max_attempts > 1,
+    )
+
+
+def _input_text(step: Step, planned: PlanStep, run: Run, outputs: Mapping[str, str | None]) -> str | None:
+    """As `inputs.input_text`, from what has been read already."""
+    if step.input is not None or step.name == ON_FAILURE:
+        return step.input
+    return outputs.get(planned.after[0]) if planned.after else run.payload
+
+
+def _failure(run: Run) -> Failure | None:
+    stored: Any = payloads.from_text(run.failure)
+    return None if stored is None else Failure.from_json(stored)
+
+
+def _span_id(run: Run, step: Step) -> str:
+    """The step's span: the same for every attempt, known without being stored."""
+    return hashlib.blake2b(f"{run.pk}:{step.name}".encode(), digest_size=8).hexdigest()

@@ -1,0 +1,139 @@
+"""What an end means for the runs above and below it: children that are left behind are cancelled, a parent that waits is told.
+
+An end only marks its run (`Run.kin_at`), in its own transaction; everything here is a transaction of another run, and carried on by
+maintenance where the process that made the end was lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from ..models import Checkpoint, Run
+from ..protocol.states import TERMINAL_STEP
+from . import children, duty, progress
+from .locking import Held, hold_free
+from .transactions import database, verb
+
+logger = logging.getLogger("ezgh_workflows.maintenance")
+
+BATCH = 100
+"""How many children the caller's process cancels after its commit; maintenance does the rest."""
+
+TOGETHER = 25
+"""How many children are cancelled in one transaction."""
+
+ROUNDS = 20
+"""How many batches of one run's children a tick cancels at most."""
+
+AGAIN = timedelta(seconds=1)
+"""When maintenance looks again at a run it could not finish with: a child was held by somebody."""
+
+
+def after_end(runs: Sequence[Run]) -> None:
+    """Right after the commit of something that ended in these runs: the first children left behind go, a parent whose last child this was is told.
+
+    The mark stays for maintenance where there is more to do; where a parent has other children at work, it is theirs to tell.
+    """
+    parents: dict[children.Siblings, None] = {}
+    for run in {run.pk: run for run in runs}.values():
+        if run.has_children:
+            cancel_left_behind(run.pk, BATCH)
+        siblings = children.siblings_of(run)
+        if siblings is not None and run.is_terminal:
+            parents[siblings] = None
+    for siblings in parents:
+        children.tell_parent(siblings)
+
+
+def run_once(now: datetime, limit: int) -> int:
+    """The duty of kin: see to up to `limit` runs that are marked; returns how many were looked at."""
+    due = list(Run.objects.using(database()).filter(kin_at__lte=now).order_by("kin_at")[:limit])
+    done = [run for run in due if not run.has_children or _try_to(_cancel_all, run.pk, limit) == 0]
+    families: dict[children.Siblings, list[Run]] = {}
+    for run in done:
+        siblings = children.siblings_of(run) if run.is_terminal else None
+        if siblings is not None:
+            families.setdefault(siblings, []).append(run)
+    untold = {run.pk for siblings, runs in families.items() if _try_to(children.tell_parent, siblings) is _FAILED for run in runs}
+    _clear(run for run in done if run.pk not in untold)
+    _postpone([run for run in due if run.pk in untold or run not in done], now)
+    return len(due)
+
+
+def _cancel_all(run_id: uuid.UUID, limit: int) -> int:
+    """Cancel the children a run has left behind, batch after batch, but for a bound; returns how many are still at work."""
+    left = cancel_left_behind(run_id, limit)
+    for _ in range(ROUNDS):
+        before, left = left, cancel_left_behind(run_id, limit) if left else 0
+        if not left or left == before <= limit:  # what is left is held by somebody
+            break
+    return left
+
+
+def left_behind(run_id: uuid.UUID) -> QuerySet[Run]:
+    """The children of a run that are at work for a step that is over, or has begun anew."""
+    wanted = Checkpoint.objects.using(database()).filter(pk=OuterRef("parent_checkpoint")).exclude(step__status__in=TERMINAL_STEP)
+    return Run.objects.using(database()).filter(~Exists(wanted), parent=run_id, ended_at=None)
+
+
+def cancel_left_behind(run_id: uuid.UUID, limit: int) -> int:
+    """Cancel up to `limit` children that a run has left behind, some at a time; returns how many are still at work.
+
+    One that somebody holds is passed over: the next tick comes to it.
+    """
+    keys = list(left_behind(run_id).order_by("pk").values_list("pk", flat=True)[: limit + 1])
+    ended = 0
+    for begin in range(0, min(len(keys), limit), TOGETHER):
+        ended += _cancel(keys[begin : min(begin + TOGETHER, limit)])
+    return len(keys) - ended
+
+
+@verb
+def _cancel(keys: Sequence[uuid.UUID]) -> int:
+    held, work = hold_free(keys)
+    if work is None:
+        return 0
+    for of_run in held.values():
+        _cancel_one(of_run)
+    work.finish()
+    return len(held)
+
+
+def _cancel_one(held: Held) -> None:
+    if not held.run.is_terminal:
+        held.work.record(held.run, "run.cancel_requested", by="parent", reason="the run that started it no longer waits for it")
+        progress.cancel(held, "the run that started it no longer waits for it")
+
+
+_FAILED = object()
+
+
+def _try_to(act: Any, *arguments: Any) -> Any:
+    """Do something for one run; what fails stops itself only (spec: engine.md "Time")."""
+    try:
+        return act(*arguments)
+    except Exception:
+        logger.exception("could not see to the kin of %s; left alone for %s", arguments[0], duty.POSTPONE)
+        return _FAILED
+
+
+@verb
+def _clear(runs: Iterable[Run]) -> None:
+    """Take the marks that were read away; one that was set anew meanwhile stays."""
+    marks = Q()
+    for run in runs:
+        marks |= Q(pk=run.pk, kin_at=run.kin_at)
+    if marks:
+        Run.objects.using(database()).filter(marks).update(kin_at=None)
+
+
+def _postpone(runs: Sequence[Run], now: datetime) -> None:
+    """What could not be finished is looked at again a tick later, so that it keeps nobody else waiting."""
+    if runs:
+        Run.objects.using(database()).filter(pk__in=[run.pk for run in runs], kin_at__lte=now).update(kin_at=now + AGAIN)
