@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .definitions.function import workflow
     from .definitions.graph import Step, Workflow
     from .definitions.policies import Concurrency, Cron, RateLimit, Retry, Sleep, Wait
     from .definitions.seam import RunHandle, aemit, aget_run, astart_run, emit, get_run, runs_of, start_run
@@ -22,16 +23,20 @@ if TYPE_CHECKING:
         RunCancelled,
         RunFailed,
         RunTimedOut,
+        StepFailed,
         StepFailure,
         WaitTimeout,
         WorkflowsError,
     )
     from .worker import Worker
     from .worker.context import Context, StepInfo, step_info, with_step_info
+    from .worker.waits import TIMED_OUT, Arrived
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "TIMED_OUT",
+    "Arrived",
     "ChildFailed",
     "Concurrency",
     "Context",
@@ -49,6 +54,7 @@ __all__ = [
     "Sleep",
     "Start",
     "Step",
+    "StepFailed",
     "StepFailure",
     "StepInfo",
     "Wait",
@@ -65,9 +71,11 @@ __all__ = [
     "start_run",
     "step_info",
     "with_step_info",
+    "workflow",
 ]
 
 _MODULES = {
+    "definitions.function": ("workflow",),
     "definitions.graph": ("Step", "Workflow"),
     "definitions.policies": ("Concurrency", "Cron", "RateLimit", "Retry", "Sleep", "Wait"),
     "definitions.seam": ("RunHandle", "aemit", "aget_run", "astart_run", "emit", "get_run", "runs_of", "start_run"),
@@ -81,12 +89,14 @@ _MODULES = {
         "RunCancelled",
         "RunFailed",
         "RunTimedOut",
+        "StepFailed",
         "StepFailure",
         "WaitTimeout",
         "WorkflowsError",
     ),
     "worker": ("Worker",),
     "worker.context": ("Context", "StepInfo", "step_info", "with_step_info"),
+    "worker.waits": ("TIMED_OUT", "Arrived"),
 }
 _HOMES = {name: module for module, exported in _MODULES.items() for name in exported}
 

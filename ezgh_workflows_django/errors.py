@@ -10,15 +10,24 @@ WorkflowsError
 │   ├── NoServer             no engine in this process
 │   ├── UnknownWorkflow      no workflow of that name
 │   ├── NotAvailable         the definition asks for what this version can't do yet
+│   ├── WorkflowNotAnnounced no live worker announces it: starts over HTTP only
 │   ├── IdempotencyConflict  the key is taken by a start with other content
 │   └── StartBusy            another transaction holds the key for too long
-├── NotFound                 no such run, step, lease, worker, app
+├── NotFound                 no such run, step, lease, worker, app, project, key
 │   ├── UnknownRun
 │   ├── UnknownStep
 │   ├── UnknownLease
 │   ├── UnknownApp
+│   ├── UnknownProject       no such organization, or no such project in it
+│   ├── UnknownKey
 │   ├── UnknownWorker        register again
 │   └── UnknownDefinition    register again
+├── KeyRefused               an API key that is none, or is none any more; `.reason` says which
+├── NotPermitted             the key, or the person, lacks what the call needs; `.permissions` names it
+├── AppConflict              what an app is does not allow the change; `.code` says which
+│   ├── AppExists
+│   ├── PartitionsShrink     partitions only grow
+│   └── QueueFixed           an app keeps its queue
 ├── VerbRefused              the run's state does not allow the verb
 │   └── RunTerminal          the run is over
 ├── LeaseRefused             one of the four refusals of a worker's call
@@ -37,6 +46,7 @@ WorkflowsError
     ├── Permanent
     ├── StepFailure          a class of the user's own
     ├── WaitTimeout          a durable function's wait timed out
+    ├── StepFailed           a durable function's inner step failed for good
     └── ChildFailed          a durable function's child run did not succeed
 """
 
@@ -98,7 +108,13 @@ class UnknownWorkflow(StartError):
 
 
 class NotAvailable(StartError):
-    """The definition asks for a feature that this version refuses by name."""
+    """The definition asks for a feature that this version, or this way to the server, refuses by name."""
+
+
+class WorkflowNotAnnounced(StartError):
+    """No worker of the app announced a workflow of that name within `ANNOUNCEMENT_TTL`."""
+
+    code = "workflow_not_announced"
 
 
 class IdempotencyConflict(StartError):
@@ -106,7 +122,7 @@ class IdempotencyConflict(StartError):
 
 
 class StartBusy(StartError):
-    """Another transaction has held the same idempotency key for over 5 seconds."""
+    """Another transaction has held the same idempotency key, or the whole SQLite file, for over 5 seconds."""
 
 
 class NotFound(WorkflowsError):
@@ -129,12 +145,69 @@ class UnknownApp(NotFound):
     """No app has that name."""
 
 
+class UnknownProject(NotFound):
+    """No organization has that slug or id, or it has no such project, or the key that asks is another project's."""
+
+
+class UnknownKey(NotFound):
+    """No key of the project has that prefix."""
+
+
 class UnknownWorker(NotFound):
     """No live worker session has that id: register again."""
 
 
 class UnknownDefinition(NotFound):
     """No stored definition is meant by that name and version: register again."""
+
+
+class KeyRefused(WorkflowsError):
+    """An API key that opens nothing. To its bearer all are one; `reason` tells them apart inside.
+
+    `reason` is `malformed`, `unknown`, `expired` or `revoked`; `prefix` and `project_id` name the key where its secret was right, else None.
+    """
+
+    code = "unauthenticated"
+
+    def __init__(self, reason: str, *, prefix: str | None = None, project_id: int | None = None) -> None:
+        self.reason = reason
+        self.prefix = prefix
+        self.project_id = project_id
+        super().__init__("the API key is missing, unknown, expired or revoked")
+
+
+class NotPermitted(WorkflowsError):
+    """The key, or the person, lacks `permissions`, which the call needs."""
+
+    code = "forbidden"
+
+    def __init__(self, permissions: Sequence[str], reason: str | None = None) -> None:
+        self.permissions = tuple(permissions)
+        super().__init__(reason or f"this needs {', '.join(self.permissions)}, which the key does not have")
+
+
+class AppConflict(WorkflowsError):
+    """What an app is does not allow the change; nothing was changed. `code` is stable."""
+
+    code = "app_conflict"
+
+
+class AppExists(AppConflict):
+    """The project has an app of that name."""
+
+    code = "app_exists"
+
+
+class PartitionsShrink(AppConflict):
+    """Partitions only grow: steps lie in those that exist."""
+
+    code = "partitions_shrink"
+
+
+class QueueFixed(AppConflict):
+    """An app keeps the queue it was created with."""
+
+    code = "queue_fixed"
 
 
 class VerbRefused(WorkflowsError):
@@ -241,6 +314,21 @@ class WaitTimeout(StepError):
     """A durable function's wait timed out."""
 
     failure_class = "timeout"
+
+
+class StepFailed(StepError):
+    """A durable function's inner step (`ctx.step`, an item of `ctx.map`) failed for good: the same on the first pass and on every replay.
+
+    `step` is its name, `message` what its function said, `type` the dotted name of the exception that the function raised (or None).
+    `failure_class` is the stored class, so one that nobody catches fails the run's step with it.
+    """
+
+    def __init__(self, message: str, *, step: str, failure_class: str, type: str | None = None) -> None:
+        self.message = message
+        self.step = step
+        self.failure_class = failure_class
+        self.type = type
+        super().__init__(f"step {step}: {message}")
 
 
 class ChildFailed(StepError):

@@ -94,6 +94,15 @@ class Plan:
         return tuple(step.name for step in self.steps.values() if not step.after)
 
     @cached_property
+    def leaves(self) -> tuple[str, ...]:
+        """The steps nothing comes after: their outputs are what a run comes to."""
+        return tuple(name for name in self.steps if not self.children(name))
+
+    def output_of(self, outputs: Mapping[str, Any]) -> Any:
+        """What a run came to: the output of its one last step, or an object of the last steps' outputs by name."""
+        return outputs.get(self.leaves[0]) if len(self.leaves) == 1 else {name: outputs.get(name) for name in self.leaves}
+
+    @cached_property
     def longest_timeout_ms(self) -> int | None:
         """The longest timeout of one pass of a body here, or None where no step has one."""
         bodies = [*self.steps.values(), *([self.on_failure] if self.on_failure else [])]
@@ -123,7 +132,7 @@ class Plan:
     def unavailable(self) -> list[str]:
         """The features this definition asks for that a start refuses, by name, in this version."""
         features = {"cron": self.cron, "concurrency": self.concurrency, "rate": self.rate}
-        return [name for name, value in features.items() if value] + [f"transactional (step {step.name})" for step in self.steps.values() if step.transactional]
+        return [name for name, value in features.items() if value]
 
     @cached_property
     def _parents(self) -> Mapping[str, tuple[str, ...]]:

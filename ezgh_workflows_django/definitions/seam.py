@@ -77,6 +77,9 @@ class RunHandle(Protocol):
     def resolve(self, step: str, output: Any, reason: str) -> Any:
         """End a failed or waiting step by hand."""
 
+    def migrate(self, version: str, *, dry_run: bool = False) -> Any:
+        """Move it to another stored version of its workflow."""
+
 
 class Engine(Protocol):
     """What fills the slot. A `payload` of `MISSING` means that none was given."""

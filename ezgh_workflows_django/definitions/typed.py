@@ -29,12 +29,12 @@ class Typed:
         self._annotation = annotation
         self._adapter: TypeAdapter[Any] = TypeAdapter(_modern(annotation))
 
-    def decode(self, value: Any, where: str, parents: Sequence[str]) -> Any:
-        """The Python value of a plain JSON one. Raises `Permanent`, naming the field, or the parent that returned nothing."""
+    def decode(self, value: Any, where: str, parents: Sequence[str], what: str = "input") -> Any:
+        """The Python value of a plain JSON one. Raises `Permanent`, naming the field of `what`, or the parent that returned nothing."""
         try:
             return self._adapter.validate_python(self._with_field_names(value, parents))
         except ValidationError as error:
-            raise Permanent(f"{where}: {_told(error, value, parents)}") from error
+            raise Permanent(f"{where}: {_told(error, value, parents, what)}") from error
 
     def empty(self, where: str) -> Any:
         """The type's empty value. Raises `Permanent` where it has none."""
@@ -132,20 +132,20 @@ def _not_required(kind: Any) -> Any:
     return kind if typing.get_origin(kind) is typing.NotRequired else typing.NotRequired[kind]
 
 
-def _told(error: ValidationError, value: Any, parents: Sequence[str]) -> str:
+def _told(error: ValidationError, value: Any, parents: Sequence[str], what: str) -> str:
     problems = error.errors(include_url=False, include_context=False)
-    told = [_problem(problem, value, parents) for problem in problems[:MAX_SHOWN]]
+    told = [_problem(problem, value, parents, what) for problem in problems[:MAX_SHOWN]]
     more = [f"and {len(problems) - MAX_SHOWN} more"] if len(problems) > MAX_SHOWN else []
     return codec.clean_text("; ".join(dict.fromkeys(told + more)), 2_000)
 
 
-def _problem(problem: Any, value: Any, parents: Sequence[str]) -> str:
+def _problem(problem: Any, value: Any, parents: Sequence[str], what: str) -> str:
     place = problem["loc"]
     parent = _empty_handed(place, value, parents)
     if parent is not None:
         return f"step {parent} returned nothing, and the type of the input does not allow None there"
     field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
-    return f"input{field} does not decode: {problem['msg']}"
+    return f"{what}{field} does not decode: {problem['msg']}"
 
 
 def _empty_handed(place: Sequence[Any], value: Any, parents: Sequence[str]) -> str | None:

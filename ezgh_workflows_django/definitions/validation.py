@@ -95,9 +95,9 @@ def _own_faults(workflow: Workflow, known: Collection[str]) -> Iterator[str]:
         yield f"revision {workflow.revision!r}: a revision is text that matches {names.REVISION_PATTERN}"
     if len(workflow.steps) > MAX_STEPS:
         yield f"it has {len(workflow.steps)} steps, at most {MAX_STEPS} are allowed"
-    yield from _duration_faults("timeout", workflow.timeout, MAX_TIMEOUT_MS)
-    yield from _duration_faults("deadline", workflow.deadline, MAX_SPAN_MS)
-    yield from _policy_faults("retry", workflow.retry, Retry, _retry_faults)
+    yield from duration_faults("timeout", workflow.timeout, MAX_TIMEOUT_MS)
+    yield from duration_faults("deadline", workflow.deadline, MAX_SPAN_MS)
+    yield from _policy_faults("retry", workflow.retry, Retry, retry_faults)
     if workflow.on_failure is not None:
         yield from (f"on_failure: {fault}" for fault in signatures.faults(workflow.on_failure))
     for cron in workflow.cron:
@@ -123,10 +123,12 @@ def _step_faults(step: Step, known: Collection[str]) -> Iterator[str]:
     yield from _kind_faults(step)
     if step.run is not None:
         yield from (f"run: {fault}" for fault in signatures.faults(step.run))
-    yield from _policy_faults("wait", step.wait, Wait, lambda wait: _wait_faults(wait, known))
-    yield from _policy_faults("sleep", step.sleep, Sleep, lambda sleep: _duration_faults("duration", sleep.duration, MAX_SPAN_MS, zero=True))
-    yield from _policy_faults("retry", step.retry, Retry, _retry_faults)
-    yield from _duration_faults("timeout", step.timeout, MAX_TIMEOUT_MS)
+        if step.transactional and signatures.is_async(step.run):
+            yield "transactional: an async def can't run in a database transaction: make it a def"
+    yield from _policy_faults("wait", step.wait, Wait, lambda wait: wait_faults(wait, known))
+    yield from _policy_faults("sleep", step.sleep, Sleep, lambda sleep: duration_faults("duration", sleep.duration, MAX_SPAN_MS, zero=True))
+    yield from _policy_faults("retry", step.retry, Retry, retry_faults)
+    yield from duration_faults("timeout", step.timeout, MAX_TIMEOUT_MS)
     yield from _choice_faults("delivery", step.delivery, tuple(Delivery))
     yield from _input_faults(step.input, known)
 
@@ -163,7 +165,8 @@ def _graph_faults(steps: Sequence[Step]) -> Iterator[str]:
         yield f"the steps form a cycle: {' -> '.join(cycle)}"
 
 
-def _duration_faults(what: str, duration: Any, maximum_ms: int, *, zero: bool = False) -> Iterator[str]:
+def duration_faults(what: str, duration: Any, maximum_ms: int, *, zero: bool = False) -> Iterator[str]:
+    """What is wrong with a duration that goes up to `maximum_ms`; `None` is none."""
     if duration is None:
         return
     try:
@@ -190,10 +193,11 @@ def _count_faults(what: str, value: object, high: int) -> Iterator[str]:
         yield f"{what}: {value!r} is no whole number from 1 to {high}"
 
 
-def _retry_faults(retry: Retry) -> Iterator[str]:
+def retry_faults(retry: Retry) -> Iterator[str]:
+    """What is wrong with a retry policy."""
     yield from _count_faults("max_attempts", retry.max_attempts, MAX_ATTEMPTS)
-    yield from _duration_faults("initial", retry.initial, MAX_SPAN_MS)
-    yield from _duration_faults("maximum", retry.maximum, MAX_SPAN_MS)
+    yield from duration_faults("initial", retry.initial, MAX_SPAN_MS)
+    yield from duration_faults("maximum", retry.maximum, MAX_SPAN_MS)
     yield from (f"{what}: give a duration" for what in ("initial", "maximum") if getattr(retry, what) is None)
     yield from _number_faults("factor", retry.factor, 1, MAX_FACTOR)
     yield from _number_faults("jitter", retry.jitter, 0, 1)
@@ -203,13 +207,14 @@ def _retry_faults(retry: Retry) -> Iterator[str]:
     yield from _choice_faults("exhausted", retry.exhausted, EXHAUSTED)
 
 
-def _wait_faults(wait: Wait, known: Collection[str]) -> Iterator[str]:
+def wait_faults(wait: Wait, known: Collection[str]) -> Iterator[str]:
+    """What is wrong with a wait; `known` are the steps that its expression may name."""
     fault = names.text_fault(wait.event, names.MAX_EVENT_LENGTH)
     if fault or not wait.event:
         yield f"event: the name {fault or 'is empty'}"
     yield from _key_faults(wait.key, wait.key_expr, known)
-    yield from _duration_faults("timeout", wait.timeout, MAX_SPAN_MS)
-    yield from _duration_faults("lookback", wait.lookback, MAX_SPAN_MS, zero=True)
+    yield from duration_faults("timeout", wait.timeout, MAX_SPAN_MS)
+    yield from duration_faults("lookback", wait.lookback, MAX_SPAN_MS, zero=True)
     yield from _choice_faults("on_timeout", wait.on_timeout, ON_TIMEOUTS)
 
 
@@ -288,6 +293,6 @@ def _concurrency_faults(concurrency: Concurrency, known: Collection[str]) -> Ite
 
 def _rate_faults(rate: RateLimit) -> Iterator[str]:
     yield from _count_faults("limit", rate.limit, 1_000_000)
-    yield from _duration_faults("per", rate.per, MAX_SPAN_MS)
+    yield from duration_faults("per", rate.per, MAX_SPAN_MS)
     if rate.per is None:
         yield "per: give a duration"

@@ -139,7 +139,7 @@ def to_spec(workflow: Workflow) -> dict[str, Any]:
     optional = {
         "timeout_ms": _ms(workflow.timeout),
         "deadline_ms": _ms(workflow.deadline),
-        "retry": _retry_spec(workflow.retry),
+        "retry": retry_spec(workflow.retry),
         "on_failure": workflow.on_failure is not None or None,
         "cron": [_cron_spec(cron) for cron in workflow.cron] or None,
         "concurrency": _concurrency_spec(workflow.concurrency),
@@ -177,7 +177,7 @@ def _step_spec(step: Step) -> dict[str, Any]:
     spec: dict[str, Any] = {"name": step.name, "kind": step.kind.value}
     optional = {
         "after": list(step.after) or None,
-        "retry": _retry_spec(step.retry),
+        "retry": retry_spec(step.retry),
         "timeout_ms": _ms(step.timeout),
         "delivery": _unless(step.delivery, "at_least_once"),
         "input": step.input,
@@ -188,7 +188,8 @@ def _step_spec(step: Step) -> dict[str, Any]:
     return spec | _given(optional)
 
 
-def _retry_spec(retry: Retry | None) -> dict[str, Any] | None:
+def retry_spec(retry: Retry | None) -> dict[str, Any] | None:
+    """The wire form of a retry policy; None for none."""
     if retry is None:
         return None
     return _given(

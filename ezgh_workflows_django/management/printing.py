@@ -11,6 +11,7 @@ from django.core.management.base import OutputWrapper
 from django.utils import timezone
 
 from ..protocol.messages import Answer, Lease, Outcome, Registered, Registration
+from ..protocol.states import LeaseStatus
 from ..worker.listener import Listener
 
 FORMATS: Final = ("text", "json")
@@ -76,6 +77,8 @@ class Printer(Listener):
 
 
 def _ending(outcome: Outcome) -> str:
+    if outcome.status is LeaseStatus.SUSPENDED:
+        return f"parked ({', '.join(wait.name for wait in outcome.waits[:3])}{', …' if len(outcome.waits) > 3 else ''})"
     if outcome.class_ is None:
         return str(outcome.status)
     message = (outcome.message or "").splitlines() or [""]

@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .expectations import assert_journal, run_body
     from .lab import Lab, LabBlocked
+    from .replays import assert_replays, record
     from .turns import BodyStuck
 
-__all__ = ["BodyStuck", "Lab", "LabBlocked", "assert_journal", "run_body"]
+__all__ = ["BodyStuck", "Lab", "LabBlocked", "assert_journal", "assert_replays", "record", "run_body"]
 
-_HOMES = {"BodyStuck": "turns", "Lab": "lab", "LabBlocked": "lab", "assert_journal": "expectations", "run_body": "expectations"}
+_MODULES = {
+    "expectations": ("assert_journal", "run_body"),
+    "lab": ("Lab", "LabBlocked"),
+    "replays": ("assert_replays", "record"),
+    "turns": ("BodyStuck",),
+}
+_HOMES = {name: module for module, exported in _MODULES.items() for name in exported}
 
 
 def __getattr__(name: str) -> Any:

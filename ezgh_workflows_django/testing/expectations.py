@@ -18,6 +18,8 @@ from ..protocol import codec
 from ..protocol.messages import Failure, Lease
 from ..worker.cancellation import Cancelled
 from ..worker.context import Context, with_step_info
+from ..worker.suspension import Suspended
+from .keeper import AloneKeeper
 
 Expected = str | tuple[str, str] | EllipsisType
 """A kind, a kind and a step, or `...` for whatever comes between."""
@@ -52,6 +54,8 @@ def run_body(
 
     `step` is one of a workflow (`order.step("ship")`) or a function. Without `input` it is run as in a run without payload. The other arguments
     are what the context shows; `cancelled` may have fired. What the body raises is raised. A coroutine's ORM calls meet the test's connection.
+    Inner steps run, once and without retries, and are stored nowhere. A body that parks (a sleep, a wait, children) raises `AssertionError`:
+    that takes a `Lab`.
     """
     function, name, parents = _taken_apart(step)
     where = f"{workflow}/{name}"
@@ -78,12 +82,21 @@ def run_body(
     )
     context = Context(lease, cancelled=cancelled)
     decoded = body.decode(lease.input, has_input=lease.has_input, parents=parents)
-    with with_step_info(context.info):
-        result = async_to_sync(_awaited)(body, context, decoded) if body.is_async else body.call(context, decoded)
+    try:
+        with with_step_info(context.info):
+            result = async_to_sync(_awaited)(body, context, decoded) if body.is_async else _called(body, context, decoded)
+    except Suspended as parked:
+        raise AssertionError(f"the body of {where} parks on {parked.what}, and run_body runs one pass alone: use a Lab") from None
     return body.encode(result)
 
 
+def _called(body: Body, context: Context, decoded: Any) -> Any:
+    context.begin(AloneKeeper(), is_async=False)
+    return body.call(context, decoded)
+
+
 async def _awaited(body: Body, context: Context, decoded: Any) -> Any:
+    context.begin(AloneKeeper(), is_async=True)
     return await body.call(context, decoded)
 
 

@@ -17,6 +17,7 @@ from ..engine.transactions import database
 from ..models import JournalEntry, Tick
 from . import due
 from .lab_worker import LabWorker, Line
+from .replays import broken_replays
 
 START = datetime(2024, 1, 1, 9, 0, tzinfo=UTC)
 """A Monday morning: where a lab's clock stands unless told otherwise."""
@@ -117,7 +118,7 @@ class Lab:
 
     def invariants(self) -> list[invariants.Violation]:
         """What is broken in the database, of all that should always hold; empty is well."""
-        return invariants.violations()
+        return invariants.violations() + [invariants.Violation("I12", "a replay", text) for text in broken_replays()]
 
     def _furnish(self) -> None:
         maintenance.ensure_row()

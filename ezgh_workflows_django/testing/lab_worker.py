@@ -103,7 +103,8 @@ class LabWorker:
         turn.take()
         if turn.has_ended:
             self.turns.remove(turn)
-            self._report(turn.lease, _outcome(turn))
+            if turn.answer is None:
+                self._report(turn.lease, _outcome(turn))
 
     def _report(self, lease: Lease, outcome: Outcome) -> None:
         """As a worker does: again where the answer was lost, and as a failure where the outcome can't be stored."""

@@ -9,11 +9,28 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, overload
 
 from ..definitions.graph import Workflow
-from ..protocol.messages import Answer, Beat, Claimed, ClaimRequest, Extension, Lease, Outcome, Refused, Registered, Registration, Report
+from ..protocol.messages import (
+    Answer,
+    Beat,
+    Children,
+    Claimed,
+    ClaimRequest,
+    Extension,
+    Lease,
+    Outcome,
+    Record,
+    Refused,
+    Registered,
+    Registration,
+    Report,
+    Started,
+    Stored,
+)
 from ..protocol.states import LeaseStatus, RunStatus, StepStatus
+from .scripted_checkpoints import ScriptedCheckpoints
 
 SESSION: Final = Registered(worker_id="w1", lease_ttl_ms=30_000, recovery_ms=30_000, offer_ttl_ms=10_000, heartbeat_ms=20_000, max_wait_ms=24_000)
 """The numbers a scripted registration answers with, unless it is given others."""
@@ -57,6 +74,8 @@ class ScriptedTransport:
         self.tended = 0
         self.released: set[str] = set()
         self.is_closed = False
+        self.stored: dict[str, ScriptedCheckpoints] = defaultdict(ScriptedCheckpoints)
+        self.rolled_back = 0
         self._scope = scope
         self._offers: deque[Lease] = deque(leases)
         self._given: dict[str, tuple[Lease, ...]] = {}
@@ -78,7 +97,7 @@ class ScriptedTransport:
             self._errors[call].extend((error, lands) for error in errors)
 
     def refuse(self, call: str, lease_id: str, reason: str, message: str = "so the script says", outcome: dict[str, Any] | None = None) -> None:
-        """Refuse that lease in every call of that name ("started", "heartbeat", "report") from now on."""
+        """Refuse that lease in every call of that name ("started", "heartbeat", "report", "checkpoint", "children") from now on."""
         self._refusals[call, lease_id] = Refused(reason, message, outcome)
 
     def accept(self, call: str, lease_id: str) -> None:
@@ -124,6 +143,34 @@ class ScriptedTransport:
         """Keep these outcomes, but for the refused."""
         answers: list[Answer] = self._made("report", tuple(reports), lambda: [self._store(report) for report in reports])
         return answers
+
+    def checkpoint(self, records: Sequence[Record]) -> Sequence[Stored]:
+        """Store these in `stored`, by lease, as a server does, but for the refused."""
+        answers: list[Stored] = self._made("checkpoint", tuple(records), lambda: [self._keep(record) for record in records])
+        return answers
+
+    def children(self, request: Children) -> Started:
+        """Take note of child runs, named by their checkpoint and index, but for a refused lease."""
+        answer: Started = self._made("children", request, lambda: self._start(request))
+        return answer
+
+    @overload
+    def atomically(self, work: Callable[[], Record]) -> Stored: ...
+
+    @overload
+    def atomically(self, work: Callable[[], Report]) -> Answer: ...
+
+    def atomically(self, work: Callable[[], Record] | Callable[[], Report]) -> Stored | Answer:
+        """Run `work` and store what it returns; `rolled_back` counts what it raised, and refusals."""
+        try:
+            done = work()
+        except BaseException:
+            self.rolled_back += 1
+            raise
+        answer: Stored | Answer
+        [answer] = self.checkpoint([done]) if isinstance(done, Record) else self.report([done])
+        self.rolled_back += answer.refused is not None
+        return answer
 
     def leave(self, worker_id: str) -> None:
         """Take note."""
@@ -179,11 +226,22 @@ class ScriptedTransport:
         ttl = self.session.lease_ttl_ms
         return Extension(lease_id=lease_id, refused=refused) if refused else Extension(lease_id=lease_id, expires_in_ms=ttl)
 
+    def _keep(self, record: Record) -> Stored:
+        refused = self._refusals.get(("checkpoint", record.lease_id))
+        return self.stored[record.lease_id].keep(record) if refused is None else Stored(lease_id=record.lease_id, name=record.name, refused=refused)
+
+    def _start(self, request: Children) -> Started:
+        refused = self._refusals.get(("children", request.lease_id))
+        return self.stored[request.lease_id].start(request) if refused is None else Started(lease_id=request.lease_id, name=request.name, refused=refused)
+
     def _store(self, report: Report) -> Answer:
         self.outcomes[report.lease_id].append(report.outcome)
         refused = self._refusals.get(("report", report.lease_id))
         if refused is not None:
             return Answer(lease_id=report.lease_id, refused=refused)
+        if report.outcome.status is LeaseStatus.SUSPENDED:
+            self.stored[report.lease_id].park(report.outcome)
+            return Answer(lease_id=report.lease_id, step=StepStatus.WAITING, run=RunStatus.RUNNING)
         ended_well = report.outcome.status is LeaseStatus.COMPLETED
         step, run = (StepStatus.SUCCEEDED, RunStatus.RUNNING) if ended_well else (StepStatus.FAILED, RunStatus.FAILED)
         return Answer(lease_id=report.lease_id, step=step, run=run)

@@ -15,11 +15,13 @@ from asgiref.sync import async_to_sync
 from django.db import connections
 from django.utils import timezone, translation
 
-from ..protocol.messages import Lease, Outcome
+from ..protocol.messages import Answer, Lease, Outcome
 from ..worker.cancellation import Cancelled
 from ..worker.context import Context
 from ..worker.executor import Execution
 from ..worker.serving import Holding
+from ..worker.suspension import Unwound
+from .keeper import LabKeeper
 
 PATIENCE = 5.0
 """Real seconds that a body may keep the turn."""
@@ -31,7 +33,7 @@ class BodyStuck(AssertionError):
     """A body kept the turn for over five seconds: it waits for something that is not the lab's, such as a sleep or a socket."""
 
 
-class Abandoned(BaseException):
+class Abandoned(Unwound):
     """Unwinds a body whose lab is over; no `except Exception` holds it."""
 
 
@@ -52,7 +54,10 @@ class LabCancelled(Cancelled):
 
 
 class Turn:
-    """One body's thread. `wakes_at` is the lab's moment its wait on `ctx` ends by itself, where it waits and has one."""
+    """One body's thread. `answer` is the server's, where the body and its outcome were one transaction.
+
+    `wakes_at` is the lab's moment its wait on `ctx` ends by itself, where it waits and has one.
+    """
 
     def __init__(self, lease: Lease, holding: Holding | None, now: Callable[[], datetime]) -> None:
         self.lease = lease
@@ -61,6 +66,7 @@ class Turn:
         self.context = Context(lease, cancelled=self.cancelled, on_progress=self._show)
         self.progress: object = None
         self.outcome: Outcome | None = None
+        self.answer: Answer | None = None
         self.wakes_at: datetime | None = None
         self._holding = holding
         self._abandoned = False
@@ -123,11 +129,12 @@ class Turn:
         for alias, connection in self._connections.items():
             connections[alias] = connection
         held = self._holding
-        work = _Work(self.lease, held.body if held else None, self.context, held.parents if held else (), scope=_as_configured())
+        work = Execution(self.lease, held.body if held else None, self.context, held.parents if held else (), scope=_as_configured(), keeper=LabKeeper())
+        work.transactional = held is not None and held.transactional
         try:
-            self.outcome = async_to_sync(self._cancellable)(work) if work.is_async else work.run()
-        except Abandoned:
-            return
+            outcome = async_to_sync(self._cancellable)(work) if work.is_async else work.run()
+            if not self._abandoned:
+                self.answer, self.outcome = work.answer, outcome
         finally:
             self._back.release()
 
@@ -149,17 +156,6 @@ class Turn:
 
     def _show(self, value: object) -> None:
         self.progress = value
-
-
-class _Work(Execution):
-    """The real executor's passage, but that an abandoned body ends without an outcome and without a word."""
-
-    __slots__ = ()
-
-    def _failed(self, error: BaseException) -> Outcome:
-        if isinstance(error, Abandoned):
-            raise error
-        return super()._failed(error)
 
 
 @contextmanager

@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final
 
-from ..protocol.messages import Lease, Outcome
+from ..protocol.messages import Answer, Lease, Outcome
 from ..protocol.states import FailureClass
 from .executor import Execution, Middleware
 from .hands import Held
+from .keeper import Keeping
 from .loop_thread import LoopThread
 from .pool import Pool
 
@@ -21,7 +22,9 @@ LOOP_PATIENCE: Final = 0.5
 
 
 class Bodies:
-    """Runs the bodies of leases, at most `size` sync ones at once. `on_end` is called once for each, in the body's own thread."""
+    """Runs the bodies of leases, at most `size` sync ones at once. `on_end` is called once for each, in the body's own thread: with its
+    outcome, and the server's answer where that has landed already. `keeping` lends durable functions what they need.
+    """
 
     def __init__(
         self,
@@ -29,10 +32,12 @@ class Bodies:
         *,
         scope: Callable[[Lease], AbstractContextManager[Any]],
         middleware: Sequence[Middleware],
-        on_end: Callable[[Held, Outcome], object],
+        on_end: Callable[[Held, Outcome, Answer | None], object],
         on_crash: Callable[[BaseException], object],
         release: Callable[[], object],
+        keeping: Keeping | None = None,
     ) -> None:
+        self._keeping = keeping
         self._scope = scope
         self._middleware = tuple(middleware)
         self._on_end = on_end
@@ -47,7 +52,9 @@ class Bodies:
         """Run the body of a lease, soon. The lease's step must be held here."""
         assert held.holding is not None
         holding = held.holding
-        work = Execution(held.lease, holding.body, held.context, holding.parents, self._middleware, self._scope(held.lease))
+        keeper = self._keeping.keeper(held.lease, held.cancelled) if self._keeping is not None else None
+        scope = self._scope(held.lease)
+        work = Execution(held.lease, holding.body, held.context, holding.parents, self._middleware, scope, keeper, holding.transactional)
         if work.is_async:
             self._running_loop().submit(work.arun, held.cancelled, partial(self._async_ended, held))
         else:
@@ -78,15 +85,18 @@ class Bodies:
     def close(self, timeout: float) -> None:
         """Let the idle threads end; wait for them at most `timeout` seconds."""
         self._pool.close(timeout)
+        if self._keeping is not None:
+            self._keeping.close(timeout)
         if self._loop is not None:
             self._loop.close(timeout)
 
     def _run(self, held: Held, work: Execution) -> None:
-        self._on_end(held, work.run())
+        outcome = work.run()
+        self._on_end(held, outcome, work.answer)
 
     def _async_ended(self, held: Held, task: asyncio.Task[Outcome]) -> None:
         never_began = Outcome.failed(FailureClass.ERROR, "the body was cancelled before it began")
-        self._on_end(held, never_began if task.cancelled() else task.result())
+        self._on_end(held, never_began if task.cancelled() else task.result(), None)
 
     def _running_loop(self) -> LoopThread:
         with self._lock:

@@ -1,76 +1,36 @@
-"""What a body is given besides its input. Holds values and takes notes for the outcome; talks to no server."""
+"""What a body is given besides its input: values, notes for the outcome, and the words of durable functions (`words`)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from ..protocol import codec
 from ..protocol.messages import Failure, Lease, Usage
 from .cancellation import Cancelled
-from .usage import Amount, Meter, Span
+from .current_step import StepInfo, step_info, with_step_info
+from .durable import Pass
+from .notes import Notes
+from .strands import current_inner
+from .usage import Amount, Span
+from .words import Words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .keeper import Keeper
+
+__all__ = ["Context", "StepInfo", "step_info", "with_step_info"]
 
 MAX_PROGRESS_BYTES: Final = 64 * 1024
 
 _log = logging.getLogger("ezgh_workflows.body")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepInfo:
-    """Which step of which run a body is. `last` says that no retry is left; `labels` are read-only."""
-
-    workflow: str
-    step: str
-    run_id: str
-    attempt: int = 1
-    labels: Mapping[str, str] = field(default_factory=dict)
-    idempotency_key: str = ""
-    last: bool = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "labels", MappingProxyType(dict(self.labels)))
-
-    @classmethod
-    def of(cls, lease: Lease) -> StepInfo:
-        """The step that a lease is an attempt of."""
-        return cls(
-            workflow=lease.workflow,
-            step=lease.step,
-            run_id=lease.run_id,
-            attempt=lease.attempt,
-            labels=lease.labels,
-            idempotency_key=lease.idempotency_key,
-            last=lease.last,
-        )
-
-
-_current: ContextVar[StepInfo | None] = ContextVar("ezgh_workflows_step", default=None)
-
-
-def step_info() -> StepInfo | None:
-    """The step whose body is running here, or `None` outside a step."""
-    return _current.get()
-
-
-@contextmanager
-def with_step_info(info: StepInfo | None) -> Iterator[StepInfo | None]:
-    """Make `step_info()` give `info` inside the `with`; for tests, and for the executor."""
-    token = _current.set(info)
-    try:
-        yield info
-    finally:
-        _current.reset(token)
-
-
-class Context:
+class Context(Words):
     """A body's `ctx`: one attempt, seen from inside.
 
     `cancelled` fires when the lease is lost, the run ends or the time is up; a body that honours it stops early.
@@ -80,9 +40,15 @@ class Context:
         self._lease = lease
         self.info: Final = StepInfo.of(lease)
         self.cancelled: Final = cancelled or Cancelled()
-        self._meter: Meter | None = None
-        self._patch: dict[str, Any] = {}
         self._on_progress = on_progress
+        self._notes = Notes(lease.span_id)
+        self._home = Pass(lease, None, self.cancelled, self._notes, is_async=False)
+
+    def begin(self, keeper: Keeper | None, *, is_async: bool, transactional: bool = False) -> Pass:
+        """A pass of the body begins, in the thread or task that runs it. Called by the executor."""
+        self._notes.forget()
+        self._home = Pass(self._lease, keeper, self.cancelled, self._notes, is_async=is_async, transactional=transactional)
+        return self._home
 
     @property
     def attempt(self) -> int:
@@ -91,8 +57,9 @@ class Context:
 
     @property
     def idempotency_key(self) -> str:
-        """A key that stays the same across the attempts of this step: hand it to what must not be done twice."""
-        return self._lease.idempotency_key
+        """A key that stays the same across the attempts of this step: hand it to what must not be done twice. In an inner step, that step's own."""
+        inner = current_inner(self._home)
+        return self._lease.idempotency_key if inner is None else inner.info.idempotency_key
 
     @property
     def input(self) -> Any:
@@ -106,8 +73,12 @@ class Context:
 
     @property
     def state(self) -> Mapping[str, Any]:
-        """The run's state as this attempt found it, with its own patches; read-only."""
-        return MappingProxyType({**self._lease.state, **self._patch})
+        """The run's state as this attempt found it, with its own patches and those of its inner steps; read-only."""
+        patches = [line.notes.patch for line in self._home.strand.lineage()]
+        merged = {**self._lease.state, **self._home.landed}
+        for patch in (*reversed(patches), self._home.notes.patch):
+            merged |= patch
+        return MappingProxyType(merged)
 
     @property
     def failure(self) -> Failure | None:
@@ -120,17 +91,19 @@ class Context:
         return logging.LoggerAdapter(_log, {"run_id": self.info.run_id, "step": self.info.step, "attempt": self.info.attempt})
 
     def patch_state(self, **values: Any) -> None:
-        """Set top-level keys of the run's state when this attempt completes. Raises `InvalidPayload`, naming the key."""
-        encoded = {key: codec.loads(codec.dumps(value, limit=None, what=f"state.{key}")) for key, value in values.items()}
-        self._patch = {**self._patch, **encoded}
+        """Set top-level keys of the run's state when this attempt completes or parks; in an inner step, with its result.
+
+        Raises `InvalidPayload`, naming the key.
+        """
+        self._home.notes.patch_state(values)
 
     def set_usage(self, *, model: str | None = None, **amounts: Amount) -> None:
         """What the step used, as `unit=amount` (`input_tokens=120`). Overrides what its spans add up to."""
-        self._metered().set_usage(model, amounts)
+        self._home.notes.set_usage(model, amounts)
 
     def span(self, name: str, **attributes: Any) -> AbstractContextManager[Span]:
         """A named stretch of time, for `with`; spans nest, and their usage adds up to the step's."""
-        return self._metered().span(name, attributes)
+        return self._home.notes.span(name, attributes)
 
     def progress(self, value: Any) -> None:
         """Show `value` in the console from the next heartbeat on. Raises `InvalidPayload`; over 64 KiB it is too much to show."""
@@ -141,19 +114,14 @@ class Context:
     @property
     def patch(self) -> Mapping[str, Any] | None:
         """What `patch_state` was given, or `None`; goes into the outcome."""
-        return self._patch or None
+        return self._notes.patch or None
 
     @property
     def usage(self) -> tuple[Usage, ...]:
         """What was used so far; goes into the outcome."""
-        return self._meter.usage if self._meter is not None else ()
+        return self._notes.usage
 
     @property
     def spans(self) -> tuple[Mapping[str, Any], ...]:
         """The spans that have ended; go into the outcome."""
-        return self._meter.spans if self._meter is not None else ()
-
-    def _metered(self) -> Meter:
-        if self._meter is None:
-            self._meter = Meter(self._lease.span_id)
-        return self._meter
+        return self._notes.spans

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ..protocol.messages import Lease, Outcome
-from ..protocol.states import FailureClass
+from ..protocol.messages import Answer, Lease, Outcome, Report
+from ..protocol.states import FailureClass, Refusal
 from .context import Context, with_step_info
+from .durable import LOST, Pass
 from .failures import failed
+from .manner import drive
+from .suspension import Broken, Suspended, Unwound
 
 if TYPE_CHECKING:
     from ..definitions.bodies import Body
+    from .keeper import Keeper
 
 _log = logging.getLogger("ezgh_workflows.worker")
 
@@ -31,7 +35,9 @@ class Execution:
     """One attempt on its way through the stages.
 
     `body` is None where this worker does not hold the step; `parents` are the names in the step's `after`. `scope` must surround the body
-    in its own thread; where it is also an async context manager, an async body is surrounded by that side of it.
+    in its own thread; where it is also an async context manager, an async body is surrounded by that side of it. `keeper` is what the words of
+    a durable function need. With one, a `transactional` body and its outcome are one transaction: `answer` then says what became of it, and
+    the outcome is not to be reported again.
     """
 
     lease: Lease
@@ -40,10 +46,16 @@ class Execution:
     parents: Sequence[str] = ()
     middleware: Sequence[Middleware] = ()
     scope: AbstractContextManager[Any] = field(default_factory=nullcontext)
+    keeper: Keeper | None = None
+    transactional: bool = False
     input: Any = None
     result: Any = None
     returned: bool = False
     output: Any = None
+    answer: Answer | None = None
+    home: Pass | None = None
+    parked: Suspended | None = None
+    broken: Broken | None = None
 
     @property
     def is_async(self) -> bool:
@@ -52,24 +64,76 @@ class Execution:
 
     def run(self) -> Outcome:
         """The outcome, in the calling thread; an async body gets an event loop of its own."""
-        return asyncio.run(self.arun()) if self.is_async else _drive(self.arun())
+        if self.transactional and self.keeper is not None and self.body is not None:
+            return self._in_one_transaction(self.keeper)
+        return asyncio.run(self.arun()) if self.is_async else drive(self.arun())
 
     async def arun(self) -> Outcome:
         """The outcome. Whatever a body raises becomes one; nothing is raised."""
         if self.body is None:
             return unservable(self.lease)
         try:
-            for stage in STAGES:
-                await stage(self)
+            return await self._passage()
         except BaseException as error:  # noqa: BLE001 - user code ran: SystemExit, KeyboardInterrupt and friends fail the attempt, not the worker
-            return self._failed(error)
+            return await self._ended(error)
+
+    async def _passage(self) -> Outcome:
+        self.home = self.context.begin(self.keeper, is_async=self.is_async, transactional=self.transactional and self.keeper is not None)
+        for stage in STAGES:
+            await stage(self)
         return Outcome.completed(self.output, state=self.context.patch, usage=self.context.usage, spans=self.context.spans)
+
+    async def _ended(self, error: BaseException) -> Outcome:
+        """The outcome of a body that raised, or whose input or output did."""
+        context = self.context
+        try:
+            self.parked = await self.home.end(error) if self.home is not None else None
+        except Broken as broken:
+            self.broken = broken
+            _log.warning("step %s of run %s, attempt %d: %s: %s", *_names(self.lease), broken.class_, broken, exc_info=error)
+            return Outcome.failed(broken.class_, str(broken), usage=context.usage, spans=context.spans)
+        except BaseException as another:  # noqa: BLE001 - the body was told to stop meanwhile
+            error = another
+        if self.parked is not None:
+            return Outcome.suspended(self.parked.waits, self.parked.mode, state=context.patch, usage=context.usage, spans=context.spans)
+        if isinstance(error, Unwound) or (isinstance(error, asyncio.CancelledError) and context.cancelled.is_set()):
+            return Outcome.returned(f"the body was told to stop, and has ended: {context.cancelled.why or error}")
+        return self._failed(error)
 
     def _failed(self, error: BaseException) -> Outcome:
         outcome = failed(error, self.lease, self.context)
         level = logging.ERROR if self.lease.last else logging.WARNING
         _log.log(level, "step %s of run %s, attempt %d: %s: %s", *_names(self.lease), outcome.class_, outcome.message, exc_info=error)
         return outcome
+
+    def _in_one_transaction(self, keeper: Keeper) -> Outcome:
+        scope, self.scope = self.scope, nullcontext()  # around the transaction, not within it
+        outcomes: list[Outcome] = []
+
+        def work() -> Report:
+            self.result, self.returned = None, False
+            outcomes.append(drive(self._passage()))
+            return Report(self.lease.id, outcomes[-1])
+
+        try:
+            with scope:
+                self.answer = keeper.atomically(work)
+        except BaseException as error:  # noqa: BLE001 - user code ran
+            if self.answer is None:
+                return drive(self._ended(error))
+            _log.exception("step %s of run %s, attempt %d: leaving the body's surroundings failed; its result counts", *_names(self.lease))
+        return self._landed(outcomes[-1])
+
+    def _landed(self, outcome: Outcome) -> Outcome:
+        """The outcome that a transaction was to store, or what counts instead where it was refused and rolled back."""
+        refused = self.answer.refused if self.answer is not None else None
+        if refused is None or refused.reason == Refusal.ALREADY_APPLIED:  # by this very transaction, whose answer was lost
+            return outcome
+        self.answer = None
+        if refused.reason in LOST:
+            self.context.cancelled.fire(LOST[refused.reason])
+            return Outcome.returned(f"the transaction was rolled back, {refused.reason}: {refused.message}")
+        return Outcome.failed(FailureClass.PERMANENT, refused.message, usage=outcome.usage)
 
 
 def execute(
@@ -80,9 +144,10 @@ def execute(
     context: Context | None = None,
     middleware: Sequence[Middleware] = (),
     scope: AbstractContextManager[Any] | None = None,
+    keeper: Keeper | None = None,
 ) -> Outcome:
     """Run one attempt in the calling thread and say how it ended. Give a `context` to keep its `cancelled` at hand. Raises nothing."""
-    return Execution(lease, body, context or Context(lease), parents, middleware, scope or nullcontext()).run()
+    return Execution(lease, body, context or Context(lease), parents, middleware, scope or nullcontext(), keeper).run()
 
 
 def unservable(lease: Lease) -> Outcome:
@@ -114,13 +179,19 @@ async def call_body(work: Execution) -> None:
         _log.exception("step %s of run %s, attempt %d: leaving the body's surroundings failed; its result counts", *_names(work.lease))
 
 
+async def end_pass(work: Execution) -> None:
+    """The body has returned: whether it may have, by what the passes before asked for. Raises `suspension.Broken`."""
+    assert work.home is not None
+    await work.home.end(None)
+
+
 async def encode_output(work: Execution) -> None:
     """The result as a plain JSON value. What can't be stored raises `InvalidPayload`, its path beginning with `output`."""
     assert work.body is not None
     work.output = work.body.encode(work.result)
 
 
-STAGES: Final[Sequence[Callable[[Execution], Awaitable[None]]]] = (decode_input, call_body, encode_output)
+STAGES: Final[Sequence[Callable[[Execution], Awaitable[None]]]] = (decode_input, call_body, end_pass, encode_output)
 
 
 async def _call(work: Execution) -> None:
@@ -135,16 +206,6 @@ async def _call(work: Execution) -> None:
     if not ended:
         raise RuntimeError("a middleware swallowed what the body raised; it may raise something else instead")
     work.returned = True
-
-
-def _drive(passage: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """Run a coroutine that never waits, without an event loop."""
-    try:
-        passage.send(None)
-    except StopIteration as end:
-        return cast(Outcome, end.value)
-    passage.close()
-    raise RuntimeError("a sync body's passage waited; that can't happen")
 
 
 def _names(lease: Lease) -> tuple[str, str, int]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 import traceback
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..definitions.durations import in_words
-from ..errors import InvalidPayload, Retryable, StepError, StepFailure
+from ..errors import InvalidPayload, NotAvailable, Retryable, StepError, StepFailed, StepFailure
 from ..protocol import codec
-from ..protocol.messages import Lease, Outcome
+from ..protocol.messages import Failure, Lease, Outcome
 from ..protocol.states import FailureClass
-from .context import Context
+
+if TYPE_CHECKING:
+    from .context import Context
 
 MAX_MESSAGE: Final = 8_000
 """Characters of a failure's message that are kept."""
@@ -29,18 +31,27 @@ _OWN_KINDS: Final = frozenset(FailureClass) - {FailureClass.RETRYABLE, FailureCl
 
 def failed(error: BaseException, lease: Lease, context: Context) -> Outcome:
     """The outcome of an attempt whose body, or whose input or output, raised `error`."""
-    class_, message = _class_of(error), message_of(error)
-    if class_ is None:
-        class_, message = FailureClass.ERROR, f"{_class_text(error)} is not a failure class of a user's own: {message}"
+    failure = failure_of(error, last=lease.last, retries=lease.retries)
     return Outcome.failed(
-        class_,
-        codec.clean_text(message + _advice(class_, lease), MAX_MESSAGE),
-        type=codec.clean_text(dotted_name(type(error)), 200),
+        failure.class_,
+        failure.message,
+        type=failure.type,
         traceback=traceback_of(error),
-        retry_after_ms=_retry_after_ms(error),
+        retry_after_ms=retry_after_ms(error),
         usage=context.usage,
         spans=context.spans,
     )
+
+
+def failure_of(error: BaseException, *, last: bool, retries: bool) -> Failure:
+    """Class, message and type of what was raised. `last` says that no retry is left, `retries` that there ever was one."""
+    class_, message = _class_of(error), message_of(error)
+    if class_ is None:
+        class_, message = FailureClass.ERROR, f"{_class_text(error)} is not a failure class of a user's own: {message}"
+    advice = " (no retries allowed, give the step a Retry)" if class_ == FailureClass.RETRYABLE and last and not retries else ""
+    # A failed inner step that nobody caught is told as what its function raised.
+    type_ = error.type if isinstance(error, StepFailed) and error.type else dotted_name(type(error))
+    return Failure(class_=class_, message=codec.clean_text(message + advice, MAX_MESSAGE), type=codec.clean_text(type_, 200))
 
 
 def timed_out(lease: Lease, *, body_ended: bool, context: Context | None = None) -> Outcome:
@@ -48,6 +59,14 @@ def timed_out(lease: Lease, *, body_ended: bool, context: Context | None = None)
     message = f"attempt {lease.attempt} timed out after {in_words(lease.timeout_ms or 0)}"
     usage, spans = (context.usage, context.spans) if context is not None else ((), ())
     return Outcome.failed(FailureClass.TIMEOUT, message, body_ended=body_ended, usage=usage, spans=spans)
+
+
+def retry_after_ms(error: BaseException) -> int | None:
+    """The least rest that the exception asks for, in milliseconds."""
+    if not isinstance(error, Retryable) or error.retry_after is None:
+        return None
+    wait = min(max(error.retry_after, timedelta(0)), MAX_RETRY_AFTER)
+    return -(-(wait // timedelta(microseconds=1)) // 1000)
 
 
 def message_of(error: BaseException) -> str:
@@ -74,7 +93,7 @@ def dotted_name(cls: type[BaseException]) -> str:
 
 def _class_of(error: BaseException) -> str | None:
     """The failure class, or None where the exception names one it may not."""
-    if isinstance(error, InvalidPayload):
+    if isinstance(error, (InvalidPayload, NotAvailable)):
         return FailureClass.PERMANENT
     if not isinstance(error, StepError):
         return FailureClass.ERROR
@@ -86,15 +105,3 @@ def _class_of(error: BaseException) -> str | None:
 
 def _class_text(error: BaseException) -> str:
     return codec.clean_text(repr(getattr(error, "failure_class", None)), 100)
-
-
-def _advice(class_: str, lease: Lease) -> str:
-    spent_before_it_began = class_ == FailureClass.RETRYABLE and lease.last and not lease.retries
-    return " (no retries allowed, give the step a Retry)" if spent_before_it_began else ""
-
-
-def _retry_after_ms(error: BaseException) -> int | None:
-    if not isinstance(error, Retryable) or error.retry_after is None:
-        return None
-    wait = min(max(error.retry_after, timedelta(0)), MAX_RETRY_AFTER)
-    return -(-(wait // timedelta(microseconds=1)) // 1000)

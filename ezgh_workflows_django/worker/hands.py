@@ -47,16 +47,19 @@ class Held:
         self.phase = Phase.TAKEN
         self.progress: Any = None
         self._on_progress = on_progress
+        self.cancelled.on_fire(self._fired)  # its own words may fire it, too
 
     def fire(self, why: Why) -> None:
         """Tell the body to stop; only the first reason counts."""
-        if self.cancelled.fire(why):
-            self.fired_at = clock.monotonic()
+        self.cancelled.fire(why)
 
     def extend(self, sent_at: float) -> None:
         """A call that extended the lease was sent then."""
         self.extended_at = max(self.extended_at, sent_at)
         self.suspected_at = None
+
+    def _fired(self) -> None:
+        self.fired_at = clock.monotonic()
 
     def _show(self, progress: Any) -> None:
         self.progress = progress

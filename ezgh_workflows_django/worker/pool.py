@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 
 class Job:
@@ -26,15 +26,26 @@ class Job:
 class Pool:
     """Up to `size` threads at work, and up to `spare` more that stand in for stuck ones.
 
-    A job must not raise; where it does, `on_crash` is told. `release` is called by each thread as it ends.
+    A job must not raise; where it does, `on_crash` is told. `release` is called by each thread as it ends; with `idle`, one ends that has
+    had nothing to do for so many seconds.
     """
 
-    def __init__(self, size: int, *, spare: int, on_crash: Callable[[BaseException], object], release: Callable[[], object], name: str = "body") -> None:
+    def __init__(
+        self,
+        size: int,
+        *,
+        spare: int,
+        on_crash: Callable[[BaseException], object],
+        release: Callable[[], object],
+        name: str = "body",
+        idle: float | None = None,
+    ) -> None:
         self._size = size
         self._spare = spare
         self._on_crash = on_crash
         self._release = release
         self._name = name
+        self._idle = idle
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._running: dict[Hashable, Job] = {}
@@ -86,7 +97,7 @@ class Pool:
 
     def _serve(self) -> None:
         try:
-            while (job := self._queue.get()) is not None:
+            while (job := self._next()) is not None:
                 job.thread = threading.current_thread()
                 job.call()
                 if self._is_over(job):
@@ -95,6 +106,23 @@ class Pool:
             self._on_crash(error)
         finally:
             self._quit()
+
+    def _next(self) -> Job | None:
+        """The next job; None when it is time for this thread to end."""
+        while True:
+            try:
+                return self._queue.get(timeout=self._idle)
+            except Empty:
+                if self._is_surplus():
+                    return None
+
+    def _is_surplus(self) -> bool:
+        """Whether this thread is not needed; then it counts no more, so that the next job gets another."""
+        with self._lock:
+            if len(self._alive) - self.stuck <= len(self._running):
+                return False
+            self._alive.discard(threading.current_thread())
+            return True
 
     def _is_over(self, job: Job) -> bool:
         """Take note that a job has ended; says whether this thread was replaced meanwhile."""

@@ -54,9 +54,14 @@ class Reporter:
         self._has_given_up = False
         self._changed = threading.Condition()
 
-    def ended(self, held: Held, outcome: Outcome) -> None:
-        """A body is over. What it brought counts unless it had been told to stop, or was left behind."""
-        if self._hands.end(held):
+    def ended(self, held: Held, outcome: Outcome, answer: Answer | None = None) -> None:
+        """A body is over. What it brought counts unless it had been told to stop, or was left behind.
+
+        With an `answer` the outcome has landed, in one transaction with the body.
+        """
+        if answer is not None:
+            self._landed_already(held, outcome, answer)
+        elif self._hands.end(held):
             self.tell(held, _settled(held, outcome))
         else:
             self._put(_Ending(held, Outcome.returned("the body that was left behind has ended"), _seconds(held), is_late=True))
@@ -139,6 +144,12 @@ class Reporter:
             self._pending.extend(corrected)
             self._sending = 0
             self._changed.notify_all()
+
+    def _landed_already(self, held: Held, outcome: Outcome, answer: Answer) -> None:
+        self._hands.end(held)
+        self._hands.drop([held])
+        self._on_landed([held.lease.id])
+        self._listener.finished(held.lease, outcome, _seconds(held), answer)
 
     def _speak(self, ending: _Ending, answer: Answer | None) -> None:
         refused = answer.refused if answer is not None else Refused("lost", "the server did not answer for this lease")

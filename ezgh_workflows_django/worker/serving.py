@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A step's body, and the names of the steps its input is made of (none where a template renders it)."""
+    """A step's body, the names of the steps its input is made of (none where a template renders it), and whether it runs in one transaction."""
 
     body: Body
     parents: tuple[str, ...] = ()
+    transactional: bool = False
 
 
 class Serving:
@@ -79,7 +80,8 @@ def _holdings(workflow: Workflow) -> dict[str, Holding]:
     parents = {step.name: () if step.input is not None else tuple(step.after) for step in workflow.steps if step.run is not None}
     if workflow.on_failure is not None:
         parents[ON_FAILURE] = ()
-    return {step: Holding(body, parents[step]) for step in parents if (body := _body(workflow, step)) is not None}
+    transactional = {step.name for step in workflow.steps if step.transactional}
+    return {step: Holding(body, parents[step], step in transactional) for step in parents if (body := _body(workflow, step)) is not None}
 
 
 def _body(workflow: Workflow, step: str) -> Body | None:

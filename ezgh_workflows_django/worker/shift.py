@@ -17,6 +17,7 @@ from .executor import Middleware
 from .hands import Hands
 from .heartbeat import Heartbeat, ThreadHeartbeat
 from .heartbeat_child import ProcessHeartbeat
+from .keeper import Keeping
 from .listener import Guarded, Listener
 from .reporter import Reporter
 from .serving import Serving
@@ -62,7 +63,13 @@ class Shift:
         self._session = session = Session(transport, terms.registration, heartbeat, listener)
         self._reporter = reporter = Reporter(transport, hands, listener, on_landed=heartbeat.let_go, on_lost_session=session.lost)
         self.bodies = bodies = Bodies(
-            hands.size, scope=transport.body_scope, middleware=terms.middleware, on_end=reporter.ended, on_crash=self._crash, release=transport.release
+            hands.size,
+            scope=transport.body_scope,
+            middleware=terms.middleware,
+            on_end=reporter.ended,
+            on_crash=self._crash,
+            release=transport.release,
+            keeping=Keeping(transport, listener, on_crash=self._crash),
         )
         self._watch = watch = Watch(hands, bodies, reporter, listener, lease_life=lambda: session.lease_life, on_stuck=self._stuck)
         self._starter = starter = Starter(

@@ -100,6 +100,7 @@ PLANTS: dict[str, tuple[str, str, Plant]] = {
     "a step that is over and claimable": ("I2", "claimable", lambda w: w.step(w.done, "ship").update(claim_order=F("ended_at"))),
     "a paused run on offer": ("I2", "offers nothing", lambda w: w.row(w.retrying).update(status="paused")),
     "a timer that nothing waits for": ("I2", "has a timer", lambda w: w.step(w.done, "ship").update(timer_at=F("ended_at") + timedelta(days=9))),
+    "an open wait of a step that does not wait": ("I2", "does not wait", lambda w: w.step(w.waiting, "paid").update(status="blocked", timer_at=None)),
     "a success recorded twice": ("I3", "recorded 2 times", lambda w: JournalEntry.objects.create(**entry(w.done, "step.succeeded", "ship"))),
     "a step that ended twice": ("I3", "ended more than once", lambda w: JournalEntry.objects.create(**entry(w.done, "step.failed", "ship"))),
     "a completed lease of a step that did not succeed": ("I3", "has not succeeded", lambda w: w.step(w.done, "ship").update(status="failed")),

@@ -13,6 +13,7 @@ from ezgh_workflows_django.testing.scripted import ScriptedTransport
 from ezgh_workflows_django.worker import Worker
 
 from .bench import Ear, Running
+from .passes import Calls, Manner, as_async, as_sync
 
 
 @pytest.fixture
@@ -44,3 +45,16 @@ def now() -> Iterator[list[float]]:
     clock.set_source(lambda: moment[0])
     yield moment
     clock.set_source(None)
+
+
+@pytest.fixture(params=[as_sync, as_async], ids=["sync", "async"])
+def body(request: pytest.FixtureRequest) -> Manner:
+    """Makes a body of a generator that yields its words: sync, then async."""
+    manner: Manner = request.param
+    return manner
+
+
+@pytest.fixture
+def calls() -> Calls:
+    """Functions for inner steps that keep count of their calls."""
+    return Calls()

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, overload
 
-from ...protocol.messages import Answer, Beat, Claimed, ClaimRequest, Extension, Lease, Registered, Registration, Report
+from ...protocol.messages import (
+    Answer,
+    Beat,
+    Children,
+    Claimed,
+    ClaimRequest,
+    Extension,
+    Lease,
+    Record,
+    Registered,
+    Registration,
+    Report,
+    Started,
+    Stored,
+)
 
 
 class Transport(Protocol):
@@ -30,6 +44,25 @@ class Transport(Protocol):
 
     def report(self, reports: Sequence[Report]) -> Sequence[Answer]:
         """Say how these bodies ended; one answer each, in order."""
+
+    def checkpoint(self, records: Sequence[Record]) -> Sequence[Stored]:
+        """Store what inner steps came to; one answer each, in order: what is stored under that name now, or the refusal."""
+
+    def children(self, request: Children) -> Started:
+        """Start child runs, each once, however often the call is repeated."""
+
+    @overload
+    def atomically(self, work: Callable[[], Record]) -> Stored: ...
+
+    @overload
+    def atomically(self, work: Callable[[], Report]) -> Answer: ...
+
+    def atomically(self, work: Callable[[], Record] | Callable[[], Report]) -> Stored | Answer:
+        """Run `work` in the calling thread and store what it returns, in one database transaction; the lease is checked before the commit.
+
+        A refusal rolls everything back and comes as the answer's `refused`. After a conflict `work` is called again. What `work` raises
+        comes through, after the rollback. Raises `errors.NotAvailable` where this way to the server can't do it.
+        """
 
     def leave(self, worker_id: str) -> None:
         """A clean goodbye: the session's announcements end."""

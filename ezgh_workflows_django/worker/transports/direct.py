@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, overload
 
 from ...errors import Rejected, SessionLost, Unavailable, UnknownApp, UnknownDefinition, UnknownWorker, WorkflowsError
-from ...protocol.messages import Answer, Beat, Claimed, ClaimRequest, Extension, Lease, Registered, Registration, Report
+from ...protocol.messages import (
+    Answer,
+    Beat,
+    Children,
+    Claimed,
+    ClaimRequest,
+    Extension,
+    Lease,
+    Record,
+    Registered,
+    Registration,
+    Report,
+    Started,
+    Stored,
+)
 from .recipe import Recipe
 
 Answered = TypeVar("Answered")
@@ -37,6 +51,21 @@ class Engine(Protocol):
         """See `Transport`."""
 
     def report(self, reports: Sequence[Report]) -> Sequence[Answer]:
+        """See `Transport`."""
+
+    def checkpoint(self, records: Sequence[Record]) -> Sequence[Stored]:
+        """See `Transport`."""
+
+    def children(self, request: Children) -> Started:
+        """See `Transport`."""
+
+    @overload
+    def atomically(self, work: Callable[[], Record]) -> Stored: ...
+
+    @overload
+    def atomically(self, work: Callable[[], Report]) -> Answer: ...
+
+    def atomically(self, work: Callable[[], Record] | Callable[[], Report]) -> Stored | Answer:
         """See `Transport`."""
 
     def leave(self, worker_id: str) -> None:
@@ -93,6 +122,39 @@ class DirectTransport:
     def report(self, reports: Sequence[Report]) -> Sequence[Answer]:
         """See `Transport`."""
         return self._call(self._engine.report, reports)
+
+    def checkpoint(self, records: Sequence[Record]) -> Sequence[Stored]:
+        """See `Transport`."""
+        return self._call(self._engine.checkpoint, records)
+
+    def children(self, request: Children) -> Started:
+        """See `Transport`."""
+        return self._call(self._engine.children, request)
+
+    @overload
+    def atomically(self, work: Callable[[], Record]) -> Stored: ...
+
+    @overload
+    def atomically(self, work: Callable[[], Report]) -> Answer: ...
+
+    def atomically(self, work: Callable[[], Any]) -> Stored | Answer:
+        """See `Transport`. What `work` raises comes through as it is, even where it is of the database's own kinds."""
+        raised: list[BaseException] = []
+
+        def watched() -> Any:
+            try:
+                return work()
+            except BaseException as error:
+                raised.append(error)
+                raise
+
+        try:
+            answer: Stored | Answer = self._engine.atomically(watched)
+        except self._engine.unavailable_errors as error:
+            if error in raised:
+                raise
+            raise Unavailable(f"{type(error).__name__}: {error}") from error
+        return answer
 
     def leave(self, worker_id: str) -> None:
         """See `Transport`."""
