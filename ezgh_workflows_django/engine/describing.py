@@ -10,14 +10,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ..conf import app_settings
-from ..definitions.plan import PlanStep
 from ..models import Checkpoint, Lease, Run, Step
 from ..protocol import messages
 from ..protocol.messages import Failure
 from ..protocol.states import CheckpointKind, StepKind, StepStatus
-from . import catalog, children, payloads
+from . import catalog, children, inputs, payloads
 from .duty import BAD_ROW
-from .progress import ON_FAILURE
 from .transactions import database
 
 logger = logging.getLogger("ezgh_workflows.engine")
@@ -125,7 +123,7 @@ def _message(lease: Lease, run: Run, outputs: Mapping[str, str | None], stored: 
     step = lease.step
     plan = catalog.plan_of(run)
     planned = plan.step(step.name)
-    text = _input_text(step, planned, run, outputs)
+    text = inputs.kept_text(step, plan, run, outputs.get)
     return messages.Lease(
         id=str(lease.pk),
         token=lease.token,
@@ -155,13 +153,6 @@ def _message(lease: Lease, run: Run, outputs: Mapping[str, str | None], stored: 
         last=step.failures + 1 >= planned.retry.max_attempts,
         retries=planned.retry.max_attempts > 1,
     )
-
-
-def _input_text(step: Step, planned: PlanStep, run: Run, outputs: Mapping[str, str | None]) -> str | None:
-    """As `inputs.input_text`, from what has been read already."""
-    if step.input is not None or step.name == ON_FAILURE:
-        return step.input
-    return outputs.get(planned.after[0]) if planned.after else run.payload
 
 
 def _failure(run: Run) -> Failure | None:
