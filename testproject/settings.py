@@ -21,6 +21,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "ezgh_workflows_django",
     "testproject",
+    "testproject.gallery",
     "testproject.shop",
     *env.list("EXTRA_APPS", default=[]),
 ]

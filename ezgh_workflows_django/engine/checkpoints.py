@@ -64,7 +64,6 @@ def _apply(held: Held, lease: Lease, ready: dict[int, _Ready]) -> dict[int, Stor
         refusals.note(held, lease, refused, "checkpoint")
         return _refuse_all(ready, refused)
     progress.live_again(held, lease)
-    held.work.flush()
     stored = {row.name: row for row in Checkpoint.objects.using(database()).filter(step=lease.step, name__in={each.record.name for each in ready.values()})}
     return {place: _store(held, lease, stored, each) for place, each in ready.items()}
 

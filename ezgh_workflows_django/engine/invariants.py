@@ -173,6 +173,7 @@ def no_orphans(now: datetime) -> Iterator[Violation]:
         yield Violation("I13", f"run {child.pk}", f"it is {child.status}, its parent {child.parent_id} is over and nothing will end it: cancel it")
     children = Run.objects.using(database()).filter(parent_checkpoint=OuterRef("pk"))
     waited_for = Checkpoint.objects.using(database()).filter(met_at=None, children__gt=0, step__status=StepStatus.WAITING)
+    waited_for = waited_for.exclude(step__timer_at__lte=now)  # it is about to look
     stuck = waited_for.filter(~Exists(children.filter(ended_at=None)), ~Exists(children.filter(kin_at__isnull=False)))
     for row in stuck.select_related("step")[:LIMIT]:
         if row.name in (payloads.from_text(row.step.parked) or {}).get("names", ()):

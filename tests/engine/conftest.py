@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
-from ezgh_workflows_django import Workflow
+from ezgh_workflows_django import Workflow, emit
 from ezgh_workflows_django.definitions.registry import registry
 from ezgh_workflows_django.engine import checkpoints, children, clock, leases, maintenance, outcomes, workers
 from ezgh_workflows_django.models import JournalEntry, Lease, Run, Step, Tick, Worker
@@ -30,6 +31,7 @@ from ezgh_workflows_django.protocol.messages import (
 )
 from ezgh_workflows_django.protocol.messages import Lease as Offered
 from ezgh_workflows_django.protocol.states import CheckpointKind, Mode
+from tests.engine.bodies import Family, Parked
 
 
 class Hand:
@@ -154,3 +156,32 @@ def desk(db: None) -> Iterator[Desk]:
     finally:
         clock.freeze(None)
         registry.swap(before)
+
+
+@pytest.fixture
+def parked(desk: Desk) -> Parked:
+    """A body at work, which parks when it is told."""
+    return Parked(desk)
+
+
+@pytest.fixture
+def family(desk: Desk) -> Family:
+    """A body at work, which starts children when it is told."""
+    return Family(desk)
+
+
+@pytest.fixture
+def commits(django_capture_on_commit_callbacks: Any) -> Callable[..., Any]:
+    """Make a call and do what follows its commit, as it is done outside of a test's transaction."""
+
+    def call_and_commit(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        with django_capture_on_commit_callbacks(execute=True):
+            return call(*arguments, **named)
+
+    return call_and_commit
+
+
+@pytest.fixture
+def send(commits: Callable[..., Any]) -> Callable[..., Any]:
+    """`emit`, with what follows its commit."""
+    return partial(commits, emit)

@@ -42,9 +42,9 @@ def taken_again(desk: Desk, hand: Hand) -> Offered:
     return hand.take()
 
 
-def rows(lease: Offered) -> list[dict[str, Any]]:
+def rows(lease: Offered) -> list[Mapping[str, Any]]:
     """The checkpoints of a lease's run, whole."""
-    return list(Checkpoint.objects.filter(run=lease.run_id).order_by("pk").values())
+    return list(Checkpoint.objects.filter(run__id=lease.run_id).order_by("pk").values())
 
 
 # The first write wins
@@ -78,7 +78,7 @@ def test_the_next_lease_carries_what_was_stored_in_the_order_of_places(desk: Des
 
 
 def test_two_records_of_one_name_in_one_call_are_one_write(desk: Desk) -> None:
-    hand, lease = at_work(desk)
+    _, lease = at_work(desk)
     stored = checkpoints.checkpoint([Record(lease_id=lease.id, name="probe", pos=1, output=place) for place in range(3)])
     assert [each.output for each in stored] == [0, 0, 0]
     assert len(rows(lease)) == 1
@@ -241,7 +241,7 @@ def test_records_of_one_lease_and_of_several_are_stored_in_one_call_and_answered
 
 
 def test_a_lease_that_does_not_exist_is_told_so_and_its_neighbour_is_stored(desk: Desk) -> None:
-    hand, lease = at_work(desk)
+    _, lease = at_work(desk)
     unknown = ["no id", "01939999-0000-7000-8000-000000000000"]
     answers = checkpoints.checkpoint([Record(lease_id=each, name="probe", pos=1) for each in [*unknown, lease.id]])
     assert [why(answer) for answer in answers] == ["unknown_lease", "unknown_lease", None]

@@ -3,67 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
-from itertools import groupby
 from typing import Any, Final
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
-from ezgh_workflows_django import Sleep, Step, Wait, Workflow, emit, get_run
+from ezgh_workflows_django import Step, Wait, Workflow, emit, get_run
 from ezgh_workflows_django.engine import retention
 from ezgh_workflows_django.models import Checkpoint, JournalEntry, Run, RunLabel
 from ezgh_workflows_django.protocol.messages import Lease as Offered
-from tests.engine.conftest import Desk, Hand
+from tests.engine.bodies import Family
+from tests.engine.conftest import Desk
 from tests.engine.graphs import body, brought, end_of, event, job, sleep, why
-
-class Family:
-    """A parent at work in one worker's hands, and a worker for its children."""
-
-    def __init__(self, desk: Desk, child: Workflow | None = None, parent: Workflow | None = None, **start: Any) -> None:
-        self.desk = desk
-        self.workflow: Any = parent or job()
-        self.child = child or job("kid")
-        self.hand: Hand = desk.worker(self.workflow)
-        self.kids: Hand = desk.worker(self.child, name="kids")
-        self.run: Any = self.workflow.start({"n": 1}, **start)
-        self.lease: Offered = self.hand.take()
-
-    def start(self, count: int, name: str = "all", **rest: Any) -> tuple[str, ...]:
-        """Start that many children; each gets its number."""
-        answer = self.hand.children(self.lease, name, self.child, range(rest.get("first", 0), rest.get("first", 0) + count), **rest)
-        assert answer.refused is None, answer.refused
-        return answer.runs
-
-    def park(self, name: str = "all") -> str | None:
-        """Wait for them."""
-        return self.hand.park(self.lease, end_of(name)).step
-
-    def lose(self) -> None:
-        """The parent's worker is killed, and another pass begins."""
-        self.desk.advance(seconds=31)
-        self.desk.advance(seconds=31)
-        self.lease = self.hand.take()
-
-    def results(self, name: str = "all") -> Any:
-        """What the parent is told of them in its next pass."""
-        self.lease = self.hand.take()
-        return brought(self.lease, name).output
-
-    @property
-    def children(self) -> Any:
-        """The children's rows, in the order they were asked for."""
-        return Run.objects.filter(parent=self.run.id).order_by("parent_checkpoint", "parent_index")
-
-
-@pytest.fixture
-def family(desk: Desk) -> Family:
-    """One parent."""
-    return Family(desk)
-
 
 # Once per name
 
@@ -199,13 +150,12 @@ def test_a_child_that_is_over_before_its_parent_parks_does_not_leave_it_waiting(
 
 
 def test_a_child_that_is_over_as_it_starts_does_not_leave_its_parent_waiting(desk: Desk) -> None:
-    family = Family(desk, Workflow("kid", [Step("call", wait=Wait("called"))]))
+    """Its event is there: it ends in the very transaction that starts it."""
+    family = Family(desk, Workflow("kid", [Step("call", wait=Wait("called", lookback=timedelta(hours=1)))]))
     emit("called", payload="x")
-    family.child.start()
-    desk.now -= timedelta(seconds=1)
-    family.start(1)
     desk.now += timedelta(seconds=1)
-    desk.tick()
+    family.start(1)
+    assert family.children[0].status == "succeeded"
     assert family.park() == "ready"
     assert family.results()[0]["output"] == "x"
 
@@ -332,52 +282,6 @@ def test_a_parent_is_kept_while_a_child_is_at_work(desk: Desk) -> None:
     desk.tick()
     desk.advance(seconds=1)
     assert family.children[0].status == "failed"
-
-
-# The cost (B62)
-
-
-def statements(call: Callable[[], Any]) -> int:
-    """How many statements a call makes: rows that SQLite takes in several slices count as one insert, the test's own savepoints not at all."""
-    with CaptureQueriesContext(connection) as captured:
-        call()
-    made = [query["sql"] for query in captured.captured_queries if not query["sql"].startswith(("SAVEPOINT", "RELEASE"))]
-    return len(list(groupby(made, lambda sql: sql.split("(")[0] if sql.startswith("INSERT") else sql)))
-
-
-def test_starting_five_hundred_children_takes_as_many_statements_as_ten(desk: Desk) -> None:
-    """B62."""
-    family = Family(desk, labels={"a": "1"})
-    family.start(1, "warm")
-    ten, many = (statements(partial(family.start, count, f"all {count}")) for count in (10, 500))
-    assert many == ten == 17
-
-
-def test_starting_children_that_sleep_first_is_no_dearer_the_more_there_are(desk: Desk) -> None:
-    family = Family(desk, Workflow("kid", [Step("nap", sleep=Sleep(60)), Step("work", run=body, after=["nap"])]))
-    family.start(1, "warm")
-    ten, many = (statements(partial(family.start, count, f"all {count}")) for count in (10, 100))
-    assert many == ten
-
-
-@pytest.mark.parametrize("count", [10, 100])
-def test_the_end_of_a_child_costs_the_same_wherever_it_comes_and_however_many_there_are(
-    desk: Desk, django_capture_on_commit_callbacks: Any, count: int
-) -> None:
-    """B62: only the last one lets its parent look."""
-    family = Family(desk)
-    family.start(count)
-    family.park()
-    offered = [lease for _ in range(count // 10) for lease in family.kids.claim()]
-
-    def end(lease: Offered) -> None:
-        with django_capture_on_commit_callbacks(execute=True):
-            family.kids.complete(lease)
-
-    costs = [statements(partial(end, lease)) for lease in offered]
-    wake_up = 1 if connection.vendor == "postgresql" else 0
-    assert costs == [8] * (count - 1) + [18 + wake_up]
-    assert family.run.phase == "queued"
 
 
 def test_the_journal_tells_of_children_in_one_row_that_names_some(family: Family) -> None:

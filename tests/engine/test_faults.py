@@ -13,11 +13,12 @@ import pytest
 from django.db import OperationalError, connection, transaction
 
 from ezgh_workflows_django import Retry, Sleep, Step, Wait, Workflow
-from ezgh_workflows_django.engine import events, maintenance
-from ezgh_workflows_django.models import Event, JournalEntry, Lease, Run, RunLabel
+from ezgh_workflows_django.engine import events, kin, maintenance
+from ezgh_workflows_django.models import Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel
 from ezgh_workflows_django.models import Step as StepRow
 from ezgh_workflows_django.models import Wait as OpenWait
 from tests.engine.conftest import Desk, Hand
+from tests.engine.graphs import end_of, event, job, sleep
 
 
 def give_back(value: Any) -> Any:
@@ -84,9 +85,11 @@ class Story:
     workflow: Workflow = field(default_factory=chain)
     handle: Any = None
     lease: Any = None
+    child: Any = None
 
     def __post_init__(self) -> None:
         self.hand: Hand = self.desk.worker(self.workflow)
+        self.kids: Hand = self.desk.worker(job("kid"), name="kids")
 
     def begin(self) -> None:
         """Start the run."""
@@ -127,10 +130,39 @@ class Story:
         self.hand.fail(self.lease, "permanent")
         self.hand.work_off()
 
+    def parked(self) -> None:
+        """One of the two first steps is parked on an event and a sleep."""
+        self.take_first()
+        self.hand.park(self.lease, event("approved", timeout_ms=60_000), sleep("nap", 30))
+
+    def asleep_in_its_body(self) -> None:
+        """One of the two first steps sleeps."""
+        self.take_first()
+        self.hand.park(self.lease, sleep("nap", 30))
+
+    def with_children(self) -> None:
+        """One of the two first steps has three children, and works on."""
+        self.take_first()
+        self.hand.children(self.lease, "all", "kid", [1, 2, 3])
+
+    def with_one_child_left(self) -> None:
+        """One of the two first steps waits for its last child, which is at work."""
+        self.with_children()
+        self.hand.park(self.lease, end_of("all"))
+        *others, self.child = self.kids.claim()
+        self.kids.start(self.child)
+        for lease in others:
+            self.kids.complete(lease)
+
+    def with_children_that_are_over(self) -> None:
+        """One of the two first steps waits for its children, and nobody has told it."""
+        self.with_one_child_left()
+        self.kids.complete(self.child)
+
     def lead_to_end(self) -> str:
         """Whatever happened, go on like a fleet and an outside world would, and say how the run ends."""
         for _ in range(8):
-            if self.hand.work_off() == 0 and self.handle.run.is_terminal:
+            if self.hand.work_off() + self.kids.work_off() == 0 and self.handle.run.is_terminal:
                 break
             self.desk.advance(minutes=2)
             if OpenWait.objects.filter(run=self.handle.id).exists() and not Event.objects.filter(run=self.handle.id, name="paid").exists():
@@ -150,6 +182,15 @@ CALLS: dict[str, tuple[str, Callable[[Story], Any], str]] = {
     "cancel": ("take_first", lambda story: story.handle.cancel("no more"), "cancelled"),
     "pause": ("take_first", lambda story: story.handle.pause(), "paused"),
     "retry": ("failed", lambda story: story.handle.retry(), "succeeded"),
+    "checkpoint": ("take_first", lambda story: story.hand.checkpoint(story.lease, "probe", 1, state={"seen": 1}), "succeeded"),
+    "suspend on a sleep": ("take_first", lambda story: story.hand.park(story.lease, sleep("nap", 30)), "succeeded"),
+    "suspend on an event": ("take_first", lambda story: story.hand.park(story.lease, event("approved", timeout_ms=60_000)), "succeeded"),
+    "suspend on children": ("with_children", lambda story: story.hand.park(story.lease, end_of("all")), "succeeded"),
+    "wake by a signal": ("parked", lambda story: events.signal(story.handle.id, "approved", 1), "succeeded"),
+    "children": ("take_first", lambda story: story.hand.children(story.lease, "all", "kid", [1, 2, 3]), "succeeded"),
+    "end with children left behind": ("with_children", lambda story: story.hand.complete(story.lease, 2), "succeeded"),
+    "a child's end": ("with_one_child_left", lambda story: story.kids.complete(story.child, 2), "succeeded"),
+    "cancel with children": ("with_children", lambda story: story.handle.cancel(), "cancelled"),
     "resolve": ("failed", lambda story: story.handle.resolve("first", 3, "by hand"), "succeeded"),
 }
 
@@ -200,7 +241,11 @@ def test_a_claim_that_fails_at_any_statement_costs_seconds_at_most(desk: Desk, a
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(("prepare", "minutes"), [("wait_open", 1), ("asleep", 6), ("take_first", 1)], ids=["second look", "sleep ends", "lease expires"])
+@pytest.mark.parametrize(
+    ("prepare", "minutes"),
+    [("wait_open", 1), ("asleep", 6), ("take_first", 1), ("parked", 1), ("asleep_in_its_body", 1), ("with_children_that_are_over", 0)],
+    ids=["second look", "sleep ends", "lease expires", "a body's second look", "a body's sleep ends", "children are over"],
+)
 def test_a_tick_that_fails_at_any_statement_is_made_good_by_the_next(desk: Desk, prepare: str, minutes: int, after: bool) -> None:
     story = Story(desk)
     for statement in itertools.count(1):
@@ -215,10 +260,30 @@ def test_a_tick_that_fails_at_any_statement_is_made_good_by_the_next(desk: Desk,
         assert_whole(story.handle)
 
 
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_cascade_that_fails_at_any_statement_is_carried_on_by_the_next_tick(desk: Desk, after: bool) -> None:
+    story = Story(desk)
+    for statement in itertools.count(1):
+        story.with_children()
+        story.handle.cancel()
+        with failing_at(statement, after=after) as fault:
+            kin.run_once(desk.now, 100)
+        if not fault.hit:
+            break
+        for _ in range(3):
+            desk.advance(seconds=2)
+        assert set(Run.objects.filter(parent=story.handle.id).values_list("status", flat=True)) == {"cancelled"}
+        assert not Run.objects.filter(kin_at__isnull=False).exists()
+        assert_whole(story.handle)
+    assert statement > 5
+
+
 def snapshot(handle: Any) -> Any:
-    """All that is stored of a run."""
-    models = (StepRow, Lease, JournalEntry, Event, OpenWait)
-    return list(Run.objects.filter(pk=handle.id).values()), [list(model.objects.filter(run=handle.id).order_by("pk").values()) for model in models]
+    """All that is stored of a run and of its children."""
+    family = [handle.id, *Run.objects.filter(parent=handle.id).values_list("pk", flat=True)]
+    models = (StepRow, Lease, JournalEntry, Event, OpenWait, Checkpoint, Receipt)
+    rows = [list(model.objects.filter(run__in=family).order_by("pk").values()) for model in models]
+    return list(Run.objects.filter(pk__in=family).order_by("pk").values()), rows
 
 
 def assert_whole(handle: Any) -> None:

@@ -6,6 +6,7 @@ Savepoints and transaction control are not counted: they are the test's own. Wha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -13,12 +14,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from ezgh_workflows_django import Retry, Step, Wait, Workflow, emit
-from ezgh_workflows_django.engine import events, leases, maintenance, outcomes, runs
+from ezgh_workflows_django.engine import checkpoints, events, leases, maintenance, outcomes, runs, timers
 from ezgh_workflows_django.models import App
-from ezgh_workflows_django.protocol.messages import Beat, ClaimRequest, Outcome, Report
+from ezgh_workflows_django.protocol.messages import Beat, ClaimRequest, Outcome, Record, Report, WaitFor
 from ezgh_workflows_django.protocol.messages import Lease as Offered
 from tests.engine.conftest import Desk, Hand
-from tests.engine.graphs import body, chain, job
+from tests.engine.graphs import body, chain, end_of, event, job, sleep
 
 CONTROL: Final = ("SAVEPOINT", "RELEASE", "ROLLBACK", "BEGIN", "COMMIT", "PRAGMA")
 
@@ -170,6 +171,91 @@ def pause_a_run(desk: Desk, hand: Hand) -> Callable[[], Any]:
     return lambda: runs.pause(run.id)
 
 
+def checkpoints_of(offered: list[Offered], count: int = 1) -> list[Record]:
+    """So many results of each of these leases."""
+    return [Record(lease_id=lease.id, name=f"s{place}", pos=place, output=place) for lease in offered for place in range(count)]
+
+
+def checkpoint_one(desk: Desk, hand: Hand) -> Callable[[], Any]:
+    """The result of one inner step, the first of its body."""
+    job().start()
+    offered = take(hand, 1)
+    return lambda: checkpoints.checkpoint(checkpoints_of(offered))
+
+
+def checkpoint_one_more(desk: Desk, hand: Hand) -> Callable[[], Any]:
+    """A later one: the step says already that it has some."""
+    job().start()
+    [lease] = take(hand, 1)
+    hand.checkpoint(lease, "first", 1)
+    return lambda: hand.checkpoint(lease, "second", 2)
+
+
+def checkpoint_ten_of_one_lease(desk: Desk, hand: Hand) -> Callable[[], Any]:
+    """No more than one."""
+    job().start()
+    offered = take(hand, 1)
+    return lambda: checkpoints.checkpoint(checkpoints_of(offered, 10))
+
+
+def checkpoint_ten_leases(desk: Desk, hand: Hand) -> Callable[[], Any]:
+    """Ten runs in one call."""
+    job().start_many(range(10))
+    offered = take(hand, 10)
+    return lambda: checkpoints.checkpoint(checkpoints_of(offered))
+
+
+def suspend_on(*waits: WaitFor) -> Callable[[Desk, Hand], Callable[[], Any]]:
+    """`suspend`."""
+
+    def prepared(desk: Desk, hand: Hand) -> Callable[[], Any]:
+        job().start()
+        [lease] = take(hand, 1)
+        return lambda: hand.park(lease, *waits)
+
+    return prepared
+
+
+def wake_by_timer(desk: Desk, hand: Hand) -> Callable[[], Any]:
+    """A sleep that is over, without the tick's own statements."""
+    suspend_on(sleep("nap", 60))(desk, hand)()
+    desk.now += timedelta(seconds=60)
+    return lambda: timers.run_once(desk.now, 100)
+
+
+def wake_by_signal(desk: Desk, hand: Hand) -> Callable[[], Any]:
+    """A signal that a parked body takes."""
+    run = job().start()
+    [lease] = take(hand, 1)
+    hand.park(lease, event("called"))
+    return lambda: events.signal(run.id, "called", {"n": 1})
+
+
+def start_ten_children(desk: Desk, hand: Hand) -> Callable[[], Any]:
+    """`children`, of the run's own workflow."""
+    job().start()
+    [lease] = take(hand, 1)
+    return lambda: hand.children(lease, "all", "job", range(10))
+
+
+def park_on_ten_children(desk: Desk, hand: Hand) -> Callable[[], Any]:
+    """`suspend` until they are over: whether they are is one statement."""
+    job().start()
+    [lease] = take(hand, 1)
+    for place in range(10):
+        hand.child(lease, f"c{place}", "job")
+    return lambda: hand.park(lease, *[end_of(f"c{place}") for place in range(10)])
+
+
+def claim_with_checkpoints(desk: Desk, hand: Hand) -> Callable[[], Any]:
+    """What is stored of the bodies is one statement for all of them."""
+    job().start_many(range(10))
+    offered = take(hand, 10)
+    checkpoints.checkpoint(checkpoints_of(offered, 3))
+    outcomes.report([Report(lease.id, Outcome.suspended((sleep("nap", 0),))) for lease in offered])
+    return hand.claim
+
+
 def tick_when_idle(desk: Desk, hand: Hand) -> Callable[[], Any]:
     """One statement asks for the earliest due moment over all duties."""
     job().start()
@@ -198,6 +284,19 @@ VERBS: Final[Mapping[str, Callable[[Desk, Hand], Callable[[], Any]]]] = {
     "cancel": cancel_a_run,
     "pause": pause_a_run,
     "tick when idle": tick_when_idle,
+    "checkpoint 1": checkpoint_one,
+    "checkpoint 1 more": checkpoint_one_more,
+    "checkpoint 10 of one lease": checkpoint_ten_of_one_lease,
+    "checkpoint 10 leases": checkpoint_ten_leases,
+    "suspend on a sleep": suspend_on(sleep("nap", 60)),
+    "suspend on a sleep that is over": suspend_on(sleep("nap", 0)),
+    "suspend on an event": suspend_on(event("called", key="A-1", timeout_ms=1_000)),
+    "suspend on 10 events": suspend_on(*[event(f"e{place}") for place in range(10)]),
+    "wake by a timer": wake_by_timer,
+    "wake by a signal": wake_by_signal,
+    "children 10": start_ten_children,
+    "suspend on 10 children": park_on_ten_children,
+    "claim 10 with checkpoints": claim_with_checkpoints,
 }
 
 
@@ -221,6 +320,19 @@ COUNTS: Final[Mapping[str, int]] = {
     "cancel": 9,
     "pause": 4,
     "tick when idle": 1,
+    "checkpoint 1": 8,
+    "checkpoint 1 more": 7,
+    "checkpoint 10 of one lease": 8,
+    "checkpoint 10 leases": 17,
+    "suspend on a sleep": 9,
+    "suspend on a sleep that is over": 10,
+    "suspend on an event": 16,
+    "suspend on 10 events": 34,
+    "wake by a timer": 10,
+    "wake by a signal": 18,
+    "children 10": 16,
+    "suspend on 10 children": 9,
+    "claim 10 with checkpoints": 8,
 }
 """The same on every database, but for `OWN`."""
 

@@ -16,16 +16,20 @@ from django.db.models import F, Max
 from ezgh_workflows_django import Step, Wait, Workflow, emit
 from ezgh_workflows_django.engine import invariants
 from ezgh_workflows_django.engine.transactions import database
-from ezgh_workflows_django.models import App, Event, JournalEntry, Lease, Receipt, Run, RunLabel
+from ezgh_workflows_django.models import App, Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel
 from ezgh_workflows_django.models import Step as StepRow
 from ezgh_workflows_django.models import Wait as WaitRow
+from ezgh_workflows_django.protocol.messages import Serve
 from ezgh_workflows_django.testing import Lab
+from tests.engine.conftest import Hand
+from tests.engine.graphs import end_of, sleep
 
 from . import flows
 
 pytestmark = [pytest.mark.django_db, pytest.mark.plants_faults]
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+durable, child = (Workflow(name, steps=[Step("work", run=flows.give_back)]) for name in ("durable", "child"))
 two = Workflow("two", steps=[Step("first", run=flows.stuck), Step("then", after=["first"], run=flows.give_back)])
 
 
@@ -40,6 +44,8 @@ class World:
     at_work: Any
     retrying: Any
     queued: Any
+    parent: Any
+    napping: Any
 
     def row(self, run: Any) -> Any:
         """A run's row, as a query that can be written."""
@@ -65,10 +71,23 @@ def world() -> Iterator[World]:
         emit("payment", key="A-2", payload={})
         at_work, retrying, queued = two.start(), flows.retried.start(), flows.job.start(delay=3600)
         lab.run_until_blocked()
-        made = World(lab, done, waiting, sleeping, at_work, retrying, queued)
+        made = World(lab, done, waiting, sleeping, at_work, retrying, queued, *_parked())
         assert [made.done.phase, made.waiting.phase, made.sleeping.phase] == ["succeeded", "waiting", "sleeping"]
         assert [made.at_work.phase, made.retrying.phase, made.queued.phase] == ["running", "retrying", "queued"]
         yield made
+
+
+def _parked() -> tuple[Any, Any]:
+    """Two runs whose bodies are parked: on a child that is at work, and on a sleep."""
+    hand = Hand([durable, child], "by hand")
+    parent = durable.start()
+    lease = hand.take()
+    hand.checkpoint(lease, "probe", 1)
+    hand.child(lease, "bill", child)
+    hand.park(lease, end_of("bill"))
+    napping = durable.start()
+    hand.park(hand.claim(serves=[Serve("durable", "1")])[0], sleep("nap", 3600))
+    return parent, napping
 
 
 def found() -> set[str]:
@@ -132,8 +151,23 @@ PLANTS: dict[str, tuple[str, str, Plant]] = {
     "a live run without a step": ("I15", "differ by then", lambda w: w.step(w.at_work, "then").delete()),
     "a lease whose step is gone": ("I15", "is gone", lambda w: w.lease(w.done).update(step=10**9)),
     "a lease whose worker is gone": ("I15", "is gone", lambda w: w.lease(w.done).update(worker=uuid.uuid4())),
+    "a step at work that is parked": ("I2", "and parked", lambda w: w.step(w.at_work, "first").update(parked='{"mode": "all", "names": []}')),
+    "a checkpoint that is met and due": ("I3", "something due", lambda w: Checkpoint.objects.filter(name="probe").update(due_at=F("met_at"))),
+    "a checkpoint that no worker is given": ("I3", "no worker is given it", lambda w: w.step(w.parent, "work").update(has_checkpoints=False)),
+    "a checkpoint whose run is gone": ("I10", "rows of Checkpoint", lambda w: Checkpoint.objects.filter(name="nap").update(run=uuid.uuid4())),
+    "a checkpoint whose step is gone": ("I15", "is gone", lambda w: Checkpoint.objects.filter(name="nap").update(step=10**9)),
+    "a parked body that nothing wakes": ("I4", "has no timer", lambda w: w.step(w.napping, "work").update(timer_at=None)),
+    "a child that is left at work": ("I13", "nothing will end it", lambda w: w.row(w.parent).update(status="cancelled", ended_at=F("created_at"))),
+    "a parent that was never told": ("I13", "which are over", lambda w: end_children_of(w.parent)),
+    "kin that nobody sees to": ("I13", "does maintenance run", lambda w: w.row(w.done).update(kin_at=F("created_at"))),
     "labels that nobody can search": ("labels", "is found by others", lambda w: RunLabel.objects.filter(run__id=w.done.id, name="shop").delete()),
 }
+
+
+def end_children_of(run: Any) -> None:
+    """The children are over, and nobody is to tell their parent."""
+    StepRow.objects.filter(run__parent=run.id).update(status="cancelled", claim_order=None)
+    Run.objects.filter(parent=run.id).update(status="cancelled", ended_at=F("created_at"), open_steps=0)
 
 
 def entry(run: Any, kind: str, step: str) -> dict[str, Any]:
@@ -199,6 +233,8 @@ MENDED = [
     "a live lease nobody looks at",
     "a journal whose run is gone",
     "open steps miscounted",
+    "a parked body that nothing wakes",
+    "a parent that was never told",
     "labels that nobody can search",
 ]
 
@@ -219,6 +255,22 @@ def test_a_mended_sleep_ends_at_its_own_time(world: World) -> None:
     assert world.sleeping.phase == "sleeping"
     world.lab.advance(hours=1)
     assert world.sleeping.phase == "succeeded"
+
+
+def test_a_mended_parent_goes_on_with_the_next_tick(world: World) -> None:
+    end_children_of(world.parent)
+    check("--fix")
+    world.lab.advance(seconds=1)
+    assert world.parent.phase == "queued"
+
+
+def test_a_mended_body_that_is_parked_wakes_at_its_own_time(world: World) -> None:
+    world.step(world.napping, "work").update(timer_at=None)
+    check("--fix")
+    world.lab.advance(minutes=59)
+    assert world.napping.phase == "sleeping"
+    world.lab.advance(minutes=1)
+    assert world.napping.phase == "queued"
 
 
 def test_a_mended_wait_times_out_at_its_own_time(world: World) -> None:

@@ -1,0 +1,168 @@
+"""Durable functions in real processes that are killed: nothing is done twice, nothing is lost, one journal."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group
+
+from ezgh_workflows_django import RunHandle, emit, get_run
+from ezgh_workflows_django.engine.invariants import violations
+from ezgh_workflows_django.models import App, Checkpoint, JournalEntry, Lease, Receipt, Run
+from testproject.gallery import ledger, pictures
+from testproject.gallery.workflows import Image, resize, resize_async
+from tests.process.conftest import Fleet, Folder, Process, until
+from tests.process.workers import workflows
+
+pytestmark = pytest.mark.process
+
+QUICK = {"LEASE_TTL": 2, "RECOVERY_WINDOW": 1, "HEARTBEAT": 1, "OFFER_TTL": 2, "MAX_RECLAIMS": 50}
+DEEDS = ["probe kite.png", "tell ada", "tell bob", *(f"thumbnail kite-{width}.png" for width in (160, 320, 40, 80))]
+
+
+class Mortal:
+    """A worker of one app that is started anew each time it dies."""
+
+    def __init__(self, fleet: Fleet, app: str) -> None:
+        self._start: Callable[[], Process] = lambda: fleet.program("-m", "tests.process.mortal", app, **QUICK)
+        self._process = self._start()
+        self.deaths = 0
+
+    def tend(self) -> None:
+        """Start it anew if it has died."""
+        if not self._process.is_alive:
+            assert self._process.popen.returncode == -signal.SIGKILL, self._process.output
+            self.deaths += 1
+            self._process = self._start()
+
+
+def app(name: str) -> str:
+    """One more app."""
+    first = App.objects.get(name="default")
+    App.objects.create(project=first.project, name=name, created_at=first.created_at)
+    return name
+
+
+def statuses(workflow: Any) -> Counter[str]:
+    """How the runs of a workflow stand."""
+    return Counter(Run.objects.filter(workflow=workflow.name).values_list("status", flat=True))
+
+
+def test_killed_after_every_stored_thing_a_function_does_each_deed_once(fleet: Fleet, tmp_path: Path) -> None:
+    """The function and the coroutine side by side, each in an app of its own."""
+    runs: dict[str, RunHandle] = {}
+    for function, name in ((resize, "sync"), (resize_async, "async")):
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / "kite.png"
+        pictures.paint(path)
+        runs[name] = function.start(Image(name, str(path), cool_off_seconds=1), app=app(name))
+        emit("image.approved", key=name, payload={"users": ["ada", "bob"]})
+        emit("payment.succeeded", key=name)
+    mortals = {name: Mortal(fleet, name) for name in runs}
+
+    def is_over() -> bool:
+        for name, mortal in mortals.items():
+            if runs[name].status == "running":
+                mortal.tend()
+        return all(run.status != "running" for run in runs.values())
+
+    until(is_over, 110)
+    for name, run in runs.items():
+        came = run.result()
+        assert (came["outcome"], came["receipt"], came["told"]) == ("paid", f"receipt for {name}: 100 cents", ["ada", "bob"])
+        assert ledger.lines(tmp_path / name) == [f"charge {name} 100", *DEEDS]
+        assert mortals[name].deaths >= 10  # probe, four thumbnails, the children of two words, what it parked on
+        stored = JournalEntry.objects.filter(run_id=run.id, kind__in=["checkpoint.stored", "checkpoint.met"]).values_list("data", flat=True)
+        names = Counter(json.loads(data)["name"] for data in stored)
+        assert set(names.values()) == {1}
+        assert names.keys() >= {"probe", *(f"thumbnails[{place}]" for place in range(4)), "cool-off", "approval", "bill", "notify"}
+        assert Run.objects.filter(parent__pk=run.id).count() == 3
+    assert violations() == []
+
+
+def test_a_thousand_transactional_steps_write_a_thousand_rows_while_workers_are_killed(fleet: Fleet) -> None:
+    chance = random.Random(17)
+    workflows.ledgering.start_many([20] * 50)
+    workers = [fleet.worker(f"w{number}", **QUICK) for number in range(2)]
+    for death in range(5):
+        time.sleep(0.3 + chance.random())
+        workers[death % 2].send(signal.SIGKILL)
+        workers[death % 2] = fleet.worker(f"w{death + 2}", **QUICK)
+    until(lambda: statuses(workflows.ledgering) == {"succeeded": 50}, 100)
+    rows = Counter(name.rsplit(" ", 1)[0] for name in Group.objects.values_list("name", flat=True))
+    assert len(rows) == 1000
+    assert set(rows.values()) == {1}
+    assert violations() == []
+
+
+def test_events_around_the_moment_a_wait_opens_are_neither_lost_nor_taken_twice(fleet: Fleet) -> None:
+    """Cases B08, B58: 150 waits open while three processes send; each event has one taker, and each wait its own."""
+    keys = [f"k{number}" for number in range(150)]
+    workflows.listening.start_many(keys)  # before any event: a wait looks back to its run's creation
+    workers = [fleet.worker("w0", **QUICK)]
+    emitters = [fleet.program("-m", "tests.process.emitter", str(seed), *keys[seed::3]) for seed in range(3)]
+    workers.append(fleet.worker("w1", **QUICK))
+    until(lambda: statuses(workflows.listening) == {"succeeded": 150}, 60)
+    assert all(emitter.ends() == 0 for emitter in emitters)
+    assert sorted(get_run(str(pk)).result() for pk in Run.objects.values_list("pk", flat=True)) == sorted(keys)
+    assert Receipt.objects.count() == 150
+    assert all(worker.is_alive for worker in workers)
+    assert violations() == []
+
+
+def test_a_loop_receives_a_hundred_signals_in_order_while_its_worker_is_killed_twice(fleet: Fleet) -> None:
+    run = workflows.collecting.start(100)
+    worker = fleet.worker("w0", **QUICK)
+    for number in range(100):
+        run.signal("message", number)
+        if number in (30, 60):
+            worker.send(signal.SIGKILL)
+            worker = fleet.worker(f"w{number}", **QUICK)
+    until(lambda: run.status == "succeeded", 60)
+    assert run.result() == list(range(100))
+    assert violations() == []
+
+
+def test_a_batch_goes_on_after_its_worker_is_killed_and_no_child_is_started_twice(fleet: Fleet) -> None:
+    run = workflows.batching.start(400)
+    worker = fleet.worker("w0", **QUICK)
+    until(lambda: Run.objects.filter(parent__pk=run.id).exists())
+    worker.send(signal.SIGKILL)
+    worker = fleet.worker("w1", **QUICK)
+    until(lambda: Run.objects.filter(parent__pk=run.id, status="succeeded").count() > 50, 60)
+    worker.send(signal.SIGKILL)
+    fleet.worker("w2", **QUICK)
+    until(lambda: run.status == "succeeded", 100)
+    assert run.result() == sum(place**3 for place in range(400))
+    assert Run.objects.filter(parent__pk=run.id).count() == 400
+    assert violations() == []
+
+
+def test_a_cancelled_parent_stops_the_bodies_of_its_children(fleet: Fleet, folder: Folder) -> None:
+    fleet.worker("w0", **QUICK)
+    run = workflows.cancelling_parent.start(str(folder))
+    until(lambda: Run.objects.filter(parent__pk=run.id).count() == 3)
+    until(lambda: Lease.objects.filter(run__parent__isnull=False, status="started").count() == 3)
+    run.cancel("enough")
+    until(lambda: folder.heard("stopped-run_terminal"), 10)
+    until(lambda: set(Run.objects.values_list("status", flat=True)) == {"cancelled"}, 10)
+    assert violations() == []
+
+
+def test_a_function_asleep_for_a_month_is_in_nobodys_hands(fleet: Fleet) -> None:
+    run = workflows.napping.start()
+    worker = fleet.worker("w0", **QUICK)
+    until(lambda: run.phase == "sleeping")
+    assert not Lease.objects.filter(live_step__isnull=False).exists()
+    worker.send(signal.SIGTERM)
+    assert worker.ends() == 0
+    assert run.phase == "sleeping"
+    assert Checkpoint.objects.get().due_at is not None
