@@ -2,90 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
 
-from ezgh_workflows_django import RunHandle, emit, get_run
+from ezgh_workflows_django import get_run
 from ezgh_workflows_django.engine.invariants import violations
-from ezgh_workflows_django.models import App, Checkpoint, JournalEntry, Lease, Receipt, Run
-from testproject.gallery import ledger, pictures
-from testproject.gallery.workflows import Image, resize, resize_async
-from tests.process.conftest import Fleet, Folder, Process, until
+from ezgh_workflows_django.models import Checkpoint, Lease, Receipt, Run
+from tests.process.conftest import Fleet, Folder, until
 from tests.process.workers import workflows
 
 pytestmark = pytest.mark.process
 
 QUICK = {"LEASE_TTL": 2, "RECOVERY_WINDOW": 1, "HEARTBEAT": 1, "OFFER_TTL": 2, "MAX_RECLAIMS": 50}
-DEEDS = ["probe kite.png", "tell ada", "tell bob", *(f"thumbnail kite-{width}.png" for width in (160, 320, 40, 80))]
-
-
-class Mortal:
-    """A worker of one app that is started anew each time it dies."""
-
-    def __init__(self, fleet: Fleet, app: str) -> None:
-        self._start: Callable[[], Process] = lambda: fleet.program("-m", "tests.process.mortal", app, **QUICK)
-        self._process = self._start()
-        self.deaths = 0
-
-    def tend(self) -> None:
-        """Start it anew if it has died."""
-        if not self._process.is_alive:
-            assert self._process.popen.returncode == -signal.SIGKILL, self._process.output
-            self.deaths += 1
-            self._process = self._start()
-
-
-def app(name: str) -> str:
-    """One more app."""
-    first = App.objects.get(name="default")
-    App.objects.create(project=first.project, name=name, created_at=first.created_at)
-    return name
 
 
 def statuses(workflow: Any) -> Counter[str]:
     """How the runs of a workflow stand."""
     return Counter(Run.objects.filter(workflow=workflow.name).values_list("status", flat=True))
-
-
-def test_killed_after_every_stored_thing_a_function_does_each_deed_once(fleet: Fleet, tmp_path: Path) -> None:
-    """The function and the coroutine side by side, each in an app of its own."""
-    runs: dict[str, RunHandle] = {}
-    for function, name in ((resize, "sync"), (resize_async, "async")):
-        (tmp_path / name).mkdir()
-        path = tmp_path / name / "kite.png"
-        pictures.paint(path)
-        runs[name] = function.start(Image(name, str(path), cool_off_seconds=1), app=app(name))
-        emit("image.approved", key=name, payload={"users": ["ada", "bob"]})
-        emit("payment.succeeded", key=name)
-    mortals = {name: Mortal(fleet, name) for name in runs}
-
-    def is_over() -> bool:
-        for name, mortal in mortals.items():
-            if runs[name].status == "running":
-                mortal.tend()
-        return all(run.status != "running" for run in runs.values())
-
-    until(is_over, 110)
-    for name, run in runs.items():
-        came = run.result()
-        assert (came["outcome"], came["receipt"], came["told"]) == ("paid", f"receipt for {name}: 100 cents", ["ada", "bob"])
-        assert ledger.lines(tmp_path / name) == [f"charge {name} 100", *DEEDS]
-        assert mortals[name].deaths >= 10  # probe, four thumbnails, the children of two words, what it parked on
-        stored = JournalEntry.objects.filter(run_id=run.id, kind__in=["checkpoint.stored", "checkpoint.met"]).values_list("data", flat=True)
-        names = Counter(json.loads(data)["name"] for data in stored)
-        assert set(names.values()) == {1}
-        assert names.keys() >= {"probe", *(f"thumbnails[{place}]" for place in range(4)), "cool-off", "approval", "bill", "notify"}
-        assert Run.objects.filter(parent__pk=run.id).count() == 3
-    assert violations() == []
 
 
 def test_a_thousand_transactional_steps_write_a_thousand_rows_while_workers_are_killed(fleet: Fleet) -> None:
@@ -153,6 +92,7 @@ def test_a_cancelled_parent_stops_the_bodies_of_its_children(fleet: Fleet, folde
     until(lambda: Lease.objects.filter(run__parent__isnull=False, status="started").count() == 3)
     run.cancel("enough")
     until(lambda: folder.heard("stopped-run_terminal"), 10)
+    until(lambda: Lease.objects.filter(cut_at__isnull=False, acknowledged_at__isnull=False).count() == 3, 10)  # each body has really ended
     until(lambda: set(Run.objects.values_list("status", flat=True)) == {"cancelled"}, 10)
     assert violations() == []
 
