@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         WorkflowsError,
     )
     from .worker import Worker
+    from .worker.client import Client
     from .worker.context import Context, StepInfo, step_info, with_step_info
     from .worker.waits import TIMED_OUT, Arrived
 
@@ -38,6 +39,7 @@ __all__ = [
     "TIMED_OUT",
     "Arrived",
     "ChildFailed",
+    "Client",
     "Concurrency",
     "Context",
     "Cron",
@@ -95,6 +97,7 @@ _MODULES = {
         "WorkflowsError",
     ),
     "worker": ("Worker",),
+    "worker.client": ("Client",),
     "worker.context": ("Context", "StepInfo", "step_info", "with_step_info"),
     "worker.waits": ("TIMED_OUT", "Arrived"),
 }

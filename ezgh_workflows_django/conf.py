@@ -45,6 +45,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("MAX_PAYLOAD_BYTES", "bytes", 1024 * 1024, "The largest payload, output, state or event, as JSON text.", 1024),
     Setting("MAX_LEASE_BYTES", "bytes", 8 * 1024 * 1024, "The largest answer to a claim; larger parts go by reference.", 1024),
     Setting("MAX_REQUEST_BYTES", "bytes", 16 * 1024 * 1024, "The largest request that is read.", 1024),
+    Setting("KEY_RATE", "count", 200, "How many starts and reads one API key may make a second in one server process; 0 for no limit."),
     Setting("KEEP_TRACEBACKS", "switch", False, "Whether the direct transport keeps the last 8 KB of a failure's stack trace."),
     Setting("MAX_RECLAIMS", "count", 5, "How many workers a step may lose before it fails as poison."),
     Setting("ANNOUNCEMENT_TTL", "duration", timedelta(minutes=10), "How long a worker that is not heard of still counts as there.", _SECOND),
@@ -79,6 +80,7 @@ class AppSettings:
     MAX_LEASE_BYTES: int
     MAX_REQUEST_BYTES: int
     MAX_RECLAIMS: int
+    KEY_RATE: int
     KEEP_TRACEBACKS: bool
     REDACT: tuple[str, ...]
 

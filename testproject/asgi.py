@@ -5,4 +5,8 @@ import os
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "testproject.settings")
-application = get_asgi_application()
+django_application = get_asgi_application()
+
+from ezgh_workflows_django.api.asgi import bounded  # noqa: E402 - after Django is set up
+
+application = bounded(django_application)

@@ -1,6 +1,6 @@
-"""The admin, where operators live."""
+"""The admin, where operators live, and the API, which workers and callers use."""
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
 
-urlpatterns = [path("admin/", admin.site.urls)]
+urlpatterns = [path("admin/", admin.site.urls), path("", include("ezgh_workflows_django.urls"))]

@@ -106,6 +106,8 @@ class Body:
 
 
 def _typed(annotation: Any, where: str) -> Typed | None:
+    if annotation is Any:
+        return None
     from .typed import typed  # pydantic takes a tenth of a second to import, and many bodies have no annotations
 
     return typed(annotation, where)

@@ -38,13 +38,13 @@ class EventReceipt:
     known: bool
 
 
-def emit(name: str, key: str = "", payload: Any = None, *, event_id: str | None = None, app: str | None = None) -> EventReceipt:
+def emit(name: str, key: str = "", payload: Any = None, *, event_id: str | None = None, app: App | str | None = None, only_there: bool = False) -> EventReceipt:
     """Store an event and, after the caller's commit, resume what waits for it.
 
-    It reaches every app of the project of `app` (None: `DEFAULT_APP`), a developer's own app only itself.
+    It reaches every app of the project of `app` (None: `DEFAULT_APP`), a developer's own app only itself; with `only_there` that app alone.
     An `event_id` seen before changes nothing. Raises `InvalidArgument`, `InvalidPayload`, `UnknownApp`.
     """
-    receipt = _store(_checked("name", name), _checked("key", key, empty=True), payloads.to_text(payload, "payload"), event_id, app)
+    receipt = _store(_checked("name", name), _checked("key", key, empty=True), payloads.to_text(payload, "payload"), event_id, app, only_there)
     if not receipt.known:
         after_commit(lambda: deliver(receipt.id, BATCH))
     return receipt
@@ -126,12 +126,13 @@ def _deliver_on(event_pk: int) -> None:
 
 
 @verb
-def _store(name: str, key: str, text: str, event_id: str | None, app_name: str | None) -> EventReceipt:
-    app, now = tenancy.app_now(app_name)
-    scope = waits.app_scope(app.pk) if app.is_dev else waits.project_scope(app.project_id)
+def _store(name: str, key: str, text: str, event_id: str | None, named: App | str | None, only_there: bool) -> EventReceipt:
+    app, now = tenancy.app_now(named)
+    stays = only_there or app.is_dev
+    scope = waits.app_scope(app.pk) if stays else waits.project_scope(app.project_id)
     event = Event(
         project_id=app.project_id,
-        app=app if app.is_dev else None,
+        app=app if stays else None,
         scope=scope,
         name=name,
         key=key,

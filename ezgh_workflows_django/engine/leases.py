@@ -60,11 +60,15 @@ class Claim:
         return _given(*_take(self.session, candidates, self.claim_id, self.maximum))
 
 
-def open_claim(request: ClaimRequest) -> Claim:
-    """Check a claim and find what it is for. Raises `UnknownWorker`, `UnknownDefinition`, `InvalidArgument`, `RunTerminal`."""
+def open_claim(request: ClaimRequest, serving: Mapping[int, frozenset[str] | None] | None = None) -> Claim:
+    """Check a claim and find what it is for. Raises `UnknownWorker`, `UnknownDefinition`, `InvalidArgument`, `RunTerminal`.
+
+    `serving` spares the look for what is served, where the same session has asked for the same before.
+    """
     _check(request)
     session = workers.session(request.worker_id, request.claim_id)
-    return Claim(session, request.claim_id, request.max, workers.serving(session.app, request.serves), _live_run(request.run))
+    serving = workers.serving(session.app, request.serves) if serving is None else serving
+    return Claim(session, request.claim_id, request.max, serving, _live_run(request.run))
 
 
 def claim(request: ClaimRequest) -> Claimed:

@@ -11,7 +11,6 @@ from typing import Any
 
 from django.db import DatabaseError
 
-from ..conf import app_settings
 from ..definitions.graph import Workflow
 from ..definitions.plan import Plan, PlanStep
 from ..definitions.policies import RunView
@@ -31,8 +30,8 @@ from .writer import WriterBusy
 BUSY_AFTER_SECONDS = 5
 
 
-def start(workflow: Workflow | str, requested: Start, *, app: str | None = None) -> Run:
-    """Start one run, or give back the one that has its idempotency key.
+def start(workflow: Workflow | Definition | str, requested: Start, *, app: str | None = None) -> Run:
+    """Start one run (`is_new`), or give back the one that has its idempotency key. A stored definition is started in its own app.
 
     Raises `UnknownWorkflow`, `NotAvailable`, `IdempotencyConflict`, `StartBusy`, `InvalidPayload`, `InvalidArgument`,
     `UnknownApp`. Locks nothing but, for a moment, the key. Four statements for a run without key, labels or waits.
@@ -40,7 +39,7 @@ def start(workflow: Workflow | str, requested: Start, *, app: str | None = None)
     return start_many(workflow, [requested], app=app)[0]
 
 
-def start_many(workflow: Workflow | str, requested: Sequence[Start], *, app: str | None = None) -> list[Run]:
+def start_many(workflow: Workflow | Definition | str, requested: Sequence[Start], *, app: str | None = None) -> list[Run]:
     """Start many runs of one workflow, all or none, in order. Raises as `start`."""
     key = next((each.idempotency_key for each in requested if each.idempotency_key is not None), None)
     try:
@@ -58,8 +57,7 @@ def start_children(held: Held, checkpoint: Checkpoint, workflow: str, texts: Map
     None lives longer than its parent may. Raises `StartError`, `InvalidArgument`. `texts` are their payloads, as stored.
     """
     parent = held.run
-    app = App.objects.using(database()).only("name").get(pk=parent.app_id)
-    definition, plan, code, _ = _pinned(workflow, app.name)
+    definition, plan, code, _ = _pinned(workflow, App.objects.using(database()).get(pk=parent.app_id))
     _refuse_unavailable(plan)
     bound = None if parent.ending_as else parent.deadline_at
     started: dict[int, uuid.UUID] = {}
@@ -98,7 +96,7 @@ def _postpone(run_id: uuid.UUID, now: datetime) -> None:
     Run.objects.using(database()).filter(pk=run_id).update(due_at=duty.later(now))
 
 
-def _start_all(workflow: Workflow | str, requested: Sequence[Start], app_name: str | None) -> list[Run]:
+def _start_all(workflow: Workflow | Definition | str, requested: Sequence[Start], app_name: str | None) -> list[Run]:
     requests = [checked(each) for each in requested]
     definition, plan, code, now = _pinned(workflow, app_name)
     _refuse_unavailable(plan)
@@ -125,6 +123,7 @@ def _start_one(request: Request, definition: Definition, plan: Plan, code: Workf
     elif (other := _insert_with_key(run)) is not run:
         return _same(request, other)
     _open(Held(run, plan, work), definition, keys)
+    run.is_new = True
     return run
 
 
@@ -143,32 +142,34 @@ def _open(held: Held, definition: Definition, keys: Mapping[str, str]) -> None:
         admit(held)
 
 
-def _pinned(workflow: Workflow | str, app_name: str | None) -> tuple[Definition, Plan, Workflow | None, datetime]:
+def _pinned(workflow: Workflow | Definition | str, wanted: App | str | None) -> tuple[Definition, Plan, Workflow | None, datetime]:
     """The definition a start uses, its plan, this process's code for it if any, and the database's moment."""
+    if isinstance(workflow, Definition):
+        plan, (_, now) = catalog.plan(workflow.version, workflow.pk), tenancy.app_now(workflow.app)
+        return workflow, plan, _code_of(plan.name, plan.revision), now
     code = workflow if isinstance(workflow, Workflow) else _code_of(workflow)
     if code is None:
-        app, now = tenancy.app_now(app_name)
+        app, now = tenancy.app_now(wanted)
         definition = catalog.newest(app, str(workflow))
         return definition, catalog.plan(definition.version, definition.pk), None, now
-    found = _stored(code, app_name)
+    found = _stored(code, wanted)
     if found is not None:
         return found, catalog.plan(found.version, found.pk), code, found.now
-    app, now = tenancy.app_now(app_name)
+    app, now = tenancy.app_now(wanted)
     definition = catalog.store(app, code.to_spec(), now)
     return definition, catalog.plan(definition.version, definition.pk), code, now
 
 
-def _code_of(name: str) -> Workflow | None:
+def _code_of(name: str, revision: str | None = None) -> Workflow | None:
     try:
-        return registry.get(name)
+        return registry.get(name, revision)
     except UnknownWorkflow:
         return None
 
 
-def _stored(code: Workflow, app_name: str | None) -> Any:
-    wanted = app_name or str(app_settings.DEFAULT_APP)
+def _stored(code: Workflow, wanted: App | str | None) -> Any:
     rows = Definition.objects.using(database()).select_related("app").defer("spec", "input_schemas").annotate(now=Now())
-    return rows.filter(app__name=wanted, workflow=code.name, version=code.version).first()
+    return rows.filter(app=tenancy.meant(wanted), workflow=code.name, version=code.version).first()
 
 
 def _new_run(request: Request, definition: Definition, plan: Plan, now: datetime) -> Run:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import operator
 import threading
+import weakref
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from django.db import DatabaseError, connections
@@ -33,18 +35,26 @@ class Bell:
     def __init__(self) -> None:
         self._condition = threading.Condition()
         self._rings: dict[int, int] = defaultdict(int)
+        self._others: list[weakref.WeakMethod[Callable[[Iterable[int]], None]]] = []
+
+    def also(self, told: Callable[[Iterable[int]], None]) -> None:
+        """Call this method too with the apps of every ring, in the ringing thread, for as long as its object lives."""
+        self._others = [each for each in self._others if each() is not None] + [weakref.WeakMethod(told)]
 
     def rings(self, app_id: int) -> int:
         """How often this app's bell has rung; pass it to `wait` after looking."""
         with self._condition:
             return self._rings[app_id]
 
-    def ring(self, app_ids: Iterable[int]) -> None:
+    def ring(self, app_ids: Collection[int]) -> None:
         """Wake whoever waits for one of these apps."""
         with self._condition:
             for app_id in app_ids:
                 self._rings[app_id] += 1
             self._condition.notify_all()
+        for told in map(operator.call, self._others):
+            if told is not None:
+                told(app_ids)
 
     def ring_all(self) -> None:
         """Wake everybody: rings may have been missed."""

@@ -11,21 +11,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.db.models import Exists, Max, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q
 
 from ..conf import app_settings
 from ..definitions.durations import milliseconds
 from ..errors import InvalidArgument, UnknownDefinition, UnknownWorker
-from ..models import Announcement, App, Definition, Lease, Revision, Worker
+from ..models import Announcement, App, Lease, Revision, Worker
 from ..protocol import codec
 from ..protocol.messages import Registered, Registration, Serve
-from . import catalog, tenancy, trail
+from . import announcing, catalog, tenancy
 from .clock import Now
 from .transactions import database, verb
 
-MAX_DEFINITIONS = 1000
-SHORTEST_INVOCATION_MS = 15 * 60 * 1000
-LONGEST_INVOCATION_MS = 24 * 60 * 60 * 1000
+MAX_DEFINITIONS = announcing.MAX_WORKFLOWS
 SEEN_EVERY = timedelta(seconds=60)
 MAX_WAIT_MS = 55_000
 
@@ -43,8 +41,8 @@ class Session:
 
 
 @verb
-def register(registration: Registration) -> Registered:
-    """Open a worker session: store the definitions, announce them.
+def register(registration: Registration, app: App | None = None) -> Registered:
+    """Open a worker session: store the definitions, announce them. `app`: the one that is meant, where it has been found already.
 
     Raises `UnknownApp`, `InvalidArgument`, and `InvalidWorkflow` with every fault of every definition. Locks nothing
     that another registration waits for but the rows it inserts.
@@ -53,7 +51,7 @@ def register(registration: Registration) -> Registered:
         raise InvalidArgument("definitions", f"a worker serves at most {MAX_DEFINITIONS} workflows, not {len(registration.definitions)}")
     name = _checked_name(registration.worker)
     catalog.check(registration.definitions)
-    app, now = tenancy.app_now(registration.app)
+    app, now = tenancy.app_now(registration.app if app is None else app)
     worker = Worker.objects.using(database()).create(
         id=uuid.uuid4(),
         app=app,
@@ -65,7 +63,7 @@ def register(registration: Registration) -> Registered:
         seen_at=now,
     )
     stored = [catalog.store(app, spec, now) for spec in registration.definitions]
-    _announce(app, worker, stored, now)
+    announcing.add(worker, stored, now)
     return Registered(
         worker_id=str(worker.pk),
         lease_ttl_ms=milliseconds(app_settings.LEASE_TTL),
@@ -116,7 +114,7 @@ def leave(worker_id: str) -> None:
     if worker is not None and worker.left_at is None:
         Worker.objects.using(database()).filter(pk=worker.pk).update(left_at=worker.now)
         Announcement.objects.using(database()).filter(worker=worker).delete()
-        _measure_invocation(worker.app_id)
+        announcing.measure_invocation(worker.app_id)
 
 
 @verb
@@ -126,7 +124,7 @@ def forget_lost(now: datetime, limit: int) -> int:
     Worker.objects.using(database()).filter(pk__in=[worker.pk for worker in lost]).update(left_at=now)
     Announcement.objects.using(database()).filter(worker__in=lost).delete()
     for app_id in {worker.app_id for worker in lost}:
-        _measure_invocation(app_id)
+        announcing.measure_invocation(app_id)
     return len(lost)
 
 
@@ -143,26 +141,6 @@ def ban(lease: Lease) -> None:
     worker = Worker.objects.using(database()).get(pk=lease.worker_id)
     banned = sorted({*json.loads(worker.unservable), lease.step.definition_id})
     Worker.objects.using(database()).filter(pk=worker.pk).update(unservable=json.dumps(banned))
-
-
-def _announce(app: App, worker: Worker, definitions: list[Definition], now: datetime) -> None:
-    before = _announced_names(app)
-    Announcement.objects.using(database()).bulk_create([Announcement(worker=worker, definition=each) for each in {d.pk: d for d in definitions}.values()])
-    _measure_invocation(app.pk)
-    after = before | {definition.workflow for definition in definitions}
-    if after != before:
-        trail.record(app.project_id, now, "AnnounceWorkflows", actor=("worker", worker.name), target=("app", app.name), workflows=sorted(after))
-
-
-def _announced_names(app: App) -> set[str]:
-    return set(Announcement.objects.using(database()).filter(worker__app=app).values_list("definition__workflow", flat=True).distinct())
-
-
-def _measure_invocation(app_id: int) -> None:
-    """The longest timeout of the app's announced workflows, at least 15 minutes, at most 24 hours."""
-    announced = Announcement.objects.using(database()).filter(worker__app=app_id)
-    longest = announced.aggregate(longest=Max("definition__longest_timeout_ms"))["longest"] or 0
-    App.objects.using(database()).filter(pk=app_id).update(invocation_ms=min(max(longest, SHORTEST_INVOCATION_MS), LONGEST_INVOCATION_MS))
 
 
 def _checked_name(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..worker import Worker
 from ..worker.shutdown import Cause, Inbox, Word, signals_to
@@ -18,6 +18,7 @@ class Crew:
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = tuple(workers)
         self._codes: list[int] = []
+        self._is_told_to_stop = False
 
     def run(self) -> int:
         """Work until stopped, in the main thread; gives the highest exit code. A second SIGTERM or SIGINT ends it at once."""
@@ -28,6 +29,11 @@ class Crew:
             for worker in self._workers:
                 threading.Thread(target=self._run_one, args=(worker, inbox), name=f"workflows-{worker.app}", daemon=True).start()
             return self._stand_by(inbox)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether they ended because a limit was reached, and nobody told them to: a fresh process is to take their place."""
+        return all(worker.is_spent for worker in self._workers) and not self._is_told_to_stop
 
     @property
     def has_left_bodies(self) -> bool:
@@ -45,16 +51,17 @@ class Crew:
             inbox.put(Word(Cause.CLOSED))
 
     def _stand_by(self, inbox: Inbox) -> int:
-        is_signalled = False
         while len(self._codes) < len(self._workers):
             word = inbox.get()
-            if word.cause is Cause.SIGNAL and is_signalled:
+            if word.cause is Cause.SIGNAL and self._is_told_to_stop:
                 return 1
             if word.cause is Cause.SIGNAL or max(self._codes, default=0):
-                is_signalled = is_signalled or word.cause is Cause.SIGNAL
-                self._stop()
+                self._is_told_to_stop = self._is_told_to_stop or word.cause is Cause.SIGNAL
+                self._each(Worker.stop)
+            elif any(worker.is_spent for worker in self._workers):
+                self._each(Worker.drain)
         return max(self._codes)
 
-    def _stop(self) -> None:
+    def _each(self, tell: Callable[[Worker], None]) -> None:
         for worker in self._workers:
-            worker.stop()
+            tell(worker)

@@ -27,11 +27,13 @@ class Startup:
     apps: tuple[str, ...]
     workflows: tuple[str, ...]
     concurrency: int
-    database: str
+    processes: int
     heartbeat: str
     maintenance: str
     cron: str
     missing: tuple[str, ...]
+    database: str | None = None
+    server: str | None = None
 
     def facts(self) -> dict[str, Any]:
         """As JSON values."""
@@ -42,14 +44,19 @@ class Startup:
         rows = (
             ("app", self.apps),
             ("workflows", self.workflows or ("none",)),
-            ("concurrency", (f"{self.concurrency} bodies at once" + (", for each app" if len(self.apps) > 1 else ""),)),
-            ("database", (self.database,)),
+            ("concurrency", (self._concurrency(),)),
+            ("database", (self.database,) if self.database is not None else ()),
+            ("server", (self.server,) if self.server is not None else ()),
             ("heartbeat", (self.heartbeat,)),
             ("maintenance", (self.maintenance,)),
             ("cron", (self.cron,)),
             ("missing", self.missing or ("nothing",)),
         )
         return "\n".join([f"ezgh_workflows_django {__version__}, worker {self.worker}", *(line for name, values in rows for line in _row(name, values))])
+
+    def _concurrency(self) -> str:
+        for_each = ", for each app" if len(self.apps) > 1 else ""
+        return f"{self.concurrency} bodies at once{', each in a process of its own' if self.processes > 1 else ''}{for_each}"
 
 
 def startup(workers: Sequence[Worker], *, tends: bool) -> Startup:
@@ -59,14 +66,36 @@ def startup(workers: Sequence[Worker], *, tends: bool) -> Startup:
     return Startup(
         worker=first.name,
         apps=tuple(f"{app} (queue {queue})" for app, queue in queues.items()),
-        workflows=tuple(f"{each.name} revision {each.revision}, version {each.version}" for each in first.serving.workflows()),
+        workflows=_workflows(first),
         concurrency=first.concurrency,
+        processes=first.processes,
         database=_database(),
         heartbeat=_heartbeat(),
         maintenance="every second, one process at a time" if tends else "off: another process must run it",
         cron=_cron(first, queues),
         missing=(*_unserved(first), *faults, *_warnings()),
     )
+
+
+def remote_startup(workers: Sequence[Worker], url: str) -> Startup:
+    """The facts about the workers of one process that reach their server over HTTP. Asks nobody."""
+    first = workers[0]
+    return Startup(
+        worker=first.name,
+        apps=tuple(worker.app for worker in workers),
+        workflows=_workflows(first),
+        concurrency=first.concurrency,
+        processes=first.processes,
+        server=url,
+        heartbeat="from a process of its own, as often as the server asks for",
+        maintenance="the server's own",
+        cron="the server's own",
+        missing=_unserved(first),
+    )
+
+
+def _workflows(worker: Worker) -> tuple[str, ...]:
+    return tuple(f"{each.name} revision {each.revision}, version {each.version}" for each in worker.serving.workflows())
 
 
 def _row(name: str, values: Sequence[str]) -> list[str]:
@@ -84,12 +113,12 @@ def _queues(apps: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     return queues | stored, [f'the app "{app}": `manage.py migrate` makes "default", the admin others' for app in absent]
 
 
-def _unserved(worker: Worker) -> list[str]:
+def _unserved(worker: Worker) -> tuple[str, ...]:
     if not worker.serving.workflows():
-        return ["workflows: no installed app has a `workflows` module that binds one, so there is nothing to do"]
+        return ("workflows: no installed app has a `workflows` module that binds one, so there is nothing to do",)
     if not worker.serving.serves():
-        return ["steps to serve: --only and --except leave none"]
-    return []
+        return ("steps to serve: --only and --except leave none",)
+    return ()
 
 
 def _warnings() -> list[str]:

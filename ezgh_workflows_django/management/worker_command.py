@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -12,22 +10,22 @@ from typing import Any, Final
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, connections
 
-from ..conf import DICT, app_settings, given
-from ..definitions.registry import registry
-from ..engine.direct import DirectEngine
-from ..errors import InvalidArgument
-from ..models import App
+from ..errors import InvalidArgument, NotAvailable
 from ..worker import Worker
-from ..worker.transports.direct import DirectTransport
+from . import building, reloading
 from .crew import Crew
 from .printing import FORMATS, Printer
-from .startup import startup
+from .startup import remote_startup, startup
 
-MAX_APP_NAME: Final = 63
+GRACE: Final = 30.0
+RELOAD_GRACE: Final = 1.0
+"""Seconds that bodies get before the code is loaded again, unless `--grace` says otherwise: a developer waits."""
+
+_FLAGS: Final = {"base_url": "url", "api_key": "api-key"}
 
 
 class WorkerCommand(BaseCommand):
-    """Takes steps from this project's database and runs them, until it is stopped. The exit code is 0 after a clean stop."""
+    """Takes steps from this project's database, or from a server elsewhere, and runs them until it is stopped. The exit code is 0 after a clean stop."""
 
     help = "Runs the steps of this project's workflows until it is stopped; SIGTERM stops it in order, a second one at once."
     requires_migrations_checks = True
@@ -37,32 +35,50 @@ class WorkerCommand(BaseCommand):
         """The flags."""
         parser.add_argument("--app", action="append", metavar="NAME", help="The app to work for (default: DEFAULT_APP); may be repeated.")
         parser.add_argument("--dev", action="store_true", help="Work for an app of your own, dev-<user>, which is made where it is missing.")
-        parser.add_argument("--concurrency", type=int, default=10, metavar="N", help="How many bodies run at once, for each app (default: 10).")
+        parser.add_argument("--concurrency", type=int, metavar="N", help="How many bodies run at once, for each app (default: 10).")
+        parser.add_argument("--processes", type=int, default=1, metavar="N", help="Run N bodies at once, each in a process of its own (default: 1, threads).")
         parser.add_argument("--name", help="The worker's name, which is on every attempt (default: <host>-<pid>).")
-        parser.add_argument("--grace", type=float, default=30.0, metavar="SECONDS", help="How long running bodies get at a stop (default: 30).")
+        parser.add_argument("--grace", type=float, metavar="SECONDS", help="How long running bodies get at a stop (default: 30).")
         parser.add_argument("--until-idle", action="store_true", help="End once there is nothing to do.")
+        parser.add_argument("--max-tasks", type=int, metavar="N", help="Replace a process that runs bodies after so many.")
+        parser.add_argument("--max-memory", type=int, metavar="MB", help="Replace a process that runs bodies once it takes more memory than this.")
         parser.add_argument("--no-maintenance", action="store_true", help="Leave timers, lost workers and deadlines to another process.")
         parser.add_argument("--cron", action="store_true", help="Fire schedules for an app named dev-<user> too; others fire theirs without it.")
         parser.add_argument("--only", action="append", default=[], metavar="NAME[/STEP]", help="Serve this workflow or step only; may be repeated.")
         parser.add_argument("--except", action="append", default=[], dest="except_", metavar="NAME[/STEP]", help="Do not serve it; may be repeated.")
         parser.add_argument("--heartbeat-file", type=Path, metavar="PATH", help="A file that is touched at least once a minute while all is well.")
+        parser.add_argument("--url", help="Work for the server at this address, over HTTP, instead of straight on the database.")
+        parser.add_argument("--api-key", metavar="KEY", help=f"The key for that server; better in the environment variable {building.KEY_VARIABLE}.")
+        parser.add_argument("--reload", action="store_true", help="Start again whenever the project's code changes, for development.")
         parser.add_argument("--log-format", choices=FORMATS, default="text", help="Lines of text, or a JSON object a line (default: text).")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run. Raises `CommandError` for flags that can't be, `SystemExit` with the code of a stop that was not clean."""
+        if options["grace"] is None:
+            options["grace"] = RELOAD_GRACE if options["reload"] else GRACE
+        if options["reload"] and not reloading.is_child():
+            self._reload(options["grace"])
         printer = Printer(self.stdout, self.stderr, as_json=options["log_format"] == "json", heartbeat_file=options["heartbeat_file"])
-        apps = _apps(options["app"] or [], is_dev=options["dev"])
         try:
             _touch(options["heartbeat_file"])
-            workers = [_worker(app, printer, options) for app in apps]
+            workers = building.workers(options, printer)
         except InvalidArgument as error:
-            raise CommandError(f"--{error.field}: {error.reason}") from error
+            raise CommandError(f"--{_FLAGS.get(error.field, error.field)}: {error.reason}") from error
+        except NotAvailable as error:
+            raise CommandError(str(error)) from error
         self._introduce(printer, workers, options)
         crew = Crew(workers)
         code = crew.run()
         self._has_left_bodies = crew.has_left_bodies
         if code:
             raise SystemExit(code)
+        if crew.is_spent:
+            self._replace()
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """As Django's, but a worker for a server elsewhere needs no tables here."""
+        self.requires_migrations_checks = not options.get("url")
+        return super().execute(*args, **options)
 
     def run_from_argv(self, argv: list[str]) -> None:
         """As Django's, but a body that was left behind does not keep the process alive: Python would wait for the threads of its executors."""
@@ -86,55 +102,27 @@ class WorkerCommand(BaseCommand):
             self.stderr.write(f"The migrations could not be checked: {error}")
 
     def _introduce(self, printer: Printer, workers: list[Worker], options: dict[str, Any]) -> None:
-        told = startup(workers, tends=not options["no_maintenance"])
-        printer.said("start", f"{told.text()}{_paste(workers[0].app) if options['dev'] else ''}", **told.facts())
+        told = remote_startup(workers, options["url"]) if options["url"] else startup(workers, tends=not options["no_maintenance"])
+        paste = f"\n  your starts  go there with this line in your settings:\n               {building.line_to_paste(workers[0].app)}" if options["dev"] else ""
+        printer.said("start", f"{told.text()}{paste}", **told.facts())
         connections.close_all()  # this thread asks no more, and an open connection would lie idle as long as the worker lives
 
+    def _reload(self, grace: float) -> None:
+        """Be the parent of the worker from now on. Raises `SystemExit`."""
+        connections.close_all()
+        raise SystemExit(reloading.Reloader(reloading.same_command(), grace=grace, files=reloading.project_files, say=self._say).run())
 
-def _worker(app: str, printer: Printer, options: dict[str, Any]) -> Worker:
-    worker = Worker(
-        DirectTransport(DirectEngine()),
-        app=app,
-        workflows=list(registry),
-        concurrency=options["concurrency"],
-        grace=options["grace"],
-        name=options["name"],
-        heartbeat="process",
-        only=options["only"],
-        except_=options["except_"],
-        maintenance=not options["no_maintenance"],
-        cron=options["cron"],
-        until_idle=options["until_idle"],
-        listener=printer,
-    )
-    worker.serving.refuse_strangers()
-    return worker
+    def _replace(self) -> None:
+        """Become a fresh process of the same command, under the same process id: whoever supervises this one sees nothing of it."""
+        connections.close_all()
+        self.stdout.flush()
+        self.stderr.flush()
+        command = reloading.same_command()
+        os.execv(command[0], command)  # noqa: S606 - this very program
 
-
-def _apps(named: list[str], *, is_dev: bool) -> list[str]:
-    if is_dev and named:
-        raise CommandError("--dev works for an app of your own: leave out --app, or --dev")
-    if is_dev:
-        return [dev_app(_user())]
-    return list(dict.fromkeys(named)) or [app_settings.DEFAULT_APP]
-
-
-def dev_app(user: str) -> str:
-    """The name of a developer's own app: lower case, other characters as `-`, at most 63 characters."""
-    return (App.DEV_PREFIX + re.sub(r"[^a-z0-9]", "-", user.lower()))[:MAX_APP_NAME]
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError) as error:  # which of them depends on Python's version
-        raise CommandError("--dev: this system has no name for you: set the environment variable USER") from error
-
-
-def _paste(app: str) -> str:
-    """The line that makes a developer's own starts go to his app."""
-    line = f'{DICT}["DEFAULT_APP"] = "{app}"' if given() else f'{DICT} = {{"DEFAULT_APP": "{app}"}}'
-    return f"\n  your starts  go there with this line in your settings:\n               {line}"
+    def _say(self, text: str) -> None:
+        self.stdout.write(text)
+        self.stdout.flush()
 
 
 def _touch(heartbeat_file: Path | None) -> None:

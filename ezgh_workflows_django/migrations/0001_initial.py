@@ -61,6 +61,23 @@ class Migration(migrations.Migration):
             ],
         ),
         migrations.CreateModel(
+            name='ApiKey',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('prefix', ezgh_workflows_django.models.fields.IdentifierField(max_length=16)),
+                ('name', ezgh_workflows_django.models.fields.IdentifierField(max_length=100)),
+                ('secret_hash', models.CharField(max_length=64)),
+                ('grants', ezgh_workflows_django.models.fields.JsonTextField()),
+                ('created_at', models.DateTimeField()),
+                ('created_by', ezgh_workflows_django.models.fields.IdentifierField(blank=True, default='', max_length=255)),
+                ('expires_at', models.DateTimeField(null=True)),
+                ('revoked_at', models.DateTimeField(null=True)),
+                ('used_at', models.DateTimeField(null=True)),
+                ('app', models.ForeignKey(null=True, on_delete=django.db.models.deletion.CASCADE, related_name='keys', to='ezgh_workflows.app')),
+                ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='keys', to='ezgh_workflows.project')),
+            ],
+        ),
+        migrations.CreateModel(
             name='Revision',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
@@ -240,6 +257,7 @@ class Migration(migrations.Migration):
                 ('target_kind', models.CharField(max_length=32)),
                 ('target', ezgh_workflows_django.models.fields.IdentifierField(max_length=255)),
                 ('data', ezgh_workflows_django.models.fields.JsonTextField(default='{}')),
+                ('once', ezgh_workflows_django.models.fields.IdentifierField(max_length=64, null=True)),
                 ('project', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='trails', to='ezgh_workflows.project')),
             ],
         ),
@@ -315,6 +333,16 @@ class Migration(migrations.Migration):
                 ('worker', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='announcements', to='ezgh_workflows.worker')),
             ],
         ),
+        migrations.CreateModel(
+            name='WorkflowPause',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('workflow', ezgh_workflows_django.models.fields.IdentifierField(max_length=128)),
+                ('paused_at', models.DateTimeField()),
+                ('reason', ezgh_workflows_django.models.fields.IdentifierField(blank=True, default='', max_length=500)),
+                ('app', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='workflow_pauses', to='ezgh_workflows.app')),
+            ],
+        ),
         migrations.AddConstraint(
             model_name='project',
             constraint=models.UniqueConstraint(fields=('organization', 'slug'), name='ezw_project_slug'),
@@ -326,6 +354,10 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='app',
             constraint=models.CheckConstraint(condition=models.Q(('partitions__gte', 1), ('partitions__lte', 32)), name='ezw_app_partitions'),
+        ),
+        migrations.AddConstraint(
+            model_name='apikey',
+            constraint=models.UniqueConstraint(fields=('prefix',), name='ezw_key_prefix'),
         ),
         migrations.AddConstraint(
             model_name='revision',
@@ -437,7 +469,19 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='trail',
+            index=models.Index(fields=['project', 'action', 'at'], name='ezw_trail_action'),
+        ),
+        migrations.AddIndex(
+            model_name='trail',
+            index=models.Index(fields=['project', 'actor', 'at'], name='ezw_trail_actor'),
+        ),
+        migrations.AddIndex(
+            model_name='trail',
             index=models.Index(fields=['target_kind', 'target'], name='ezw_trail_target'),
+        ),
+        migrations.AddConstraint(
+            model_name='trail',
+            constraint=models.UniqueConstraint(fields=('once',), name='ezw_trail_once'),
         ),
         migrations.AddIndex(
             model_name='wait',
@@ -482,5 +526,9 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name='announcement',
             constraint=models.UniqueConstraint(fields=('worker', 'definition'), name='ezw_announcement'),
+        ),
+        migrations.AddConstraint(
+            model_name='workflowpause',
+            constraint=models.UniqueConstraint(fields=('app', 'workflow'), name='ezw_workflow_pause'),
         ),
     ]

@@ -1,5 +1,6 @@
 """Rows and questions: tables, constraints, querysets. No moves."""
 
+from .access import ApiKey, WorkflowPause
 from .events import Event, Receipt, Wait
 from .fleet import Announcement, Tick, Trail, Worker
 from .runs import Checkpoint, JournalEntry, Lease, Run, RunLabel, Step
@@ -7,6 +8,7 @@ from .tenancy import App, Definition, Organization, Project, Revision
 
 __all__ = [
     "Announcement",
+    "ApiKey",
     "App",
     "Checkpoint",
     "Definition",
@@ -24,4 +26,5 @@ __all__ = [
     "Trail",
     "Wait",
     "Worker",
+    "WorkflowPause",
 ]

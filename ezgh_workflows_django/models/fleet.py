@@ -45,7 +45,7 @@ class Announcement(models.Model):
 
 
 class Trail(models.Model):
-    """The audit log: who did what to which thing. Append-only."""
+    """The audit log: who did what to which thing. Append-only. `once` is what a row is the only one of, where it may come only once."""
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="trails")
     at = models.DateTimeField()
@@ -55,10 +55,14 @@ class Trail(models.Model):
     target_kind = models.CharField(max_length=32)
     target = IdentifierField()
     data = JsonTextField(default="{}")
+    once = IdentifierField(max_length=64, null=True)
 
     class Meta:
+        constraints: ClassVar = [models.UniqueConstraint(fields=["once"], name="ezw_trail_once")]
         indexes: ClassVar = [
             models.Index(fields=["project", "at"], name="ezw_trail_at"),
+            models.Index(fields=["project", "action", "at"], name="ezw_trail_action"),
+            models.Index(fields=["project", "actor", "at"], name="ezw_trail_actor"),
             models.Index(fields=["target_kind", "target"], name="ezw_trail_target"),
         ]
 

@@ -75,6 +75,8 @@ class Run(models.Model):
     has_children = models.BooleanField(default=False)
     kin_at = models.DateTimeField(null=True)
 
+    is_new = False  # no column: whether this very object was just started, and not found by its idempotency key
+
     objects = RunQuerySet.as_manager()
 
     class Meta:

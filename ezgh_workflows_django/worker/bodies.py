@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from ..protocol.messages import Answer, Lease, Outcome
 from ..protocol.states import FailureClass
@@ -19,6 +19,31 @@ from .pool import Pool
 
 LOOP_PATIENCE: Final = 0.5
 """Seconds that the event loop is given to take one turn, before the body that ignored its timeout is taken to block it."""
+
+
+class Runner(Protocol):
+    """What the worker needs of whatever runs its bodies: threads of its own (`Bodies`) or other processes (`processes.ProcessBodies`)."""
+
+    def run(self, held: Held) -> None:
+        """Run the body of a lease, soon. The lease's step must be held here."""
+
+    def leave(self, held: Held) -> None:
+        """Go on without a body that did not stop."""
+
+    @property
+    def stuck(self) -> int:
+        """How many threads are lost to bodies that ignored their timeout, and are still at it."""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether nothing is left to run a body in: the process has to be replaced."""
+
+    @property
+    def capacity(self) -> int:
+        """How many bodies can run at once now."""
+
+    def close(self, timeout: float) -> None:
+        """Let go of threads and processes; wait for them at most `timeout` seconds."""
 
 
 class Bodies:

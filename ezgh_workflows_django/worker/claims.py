@@ -10,7 +10,7 @@ from .. import clock
 from ..errors import SessionLost, Unavailable
 from ..protocol.messages import Claimed, ClaimRequest, Outcome, Registered
 from .backoff import Backoff
-from .bodies import Bodies
+from .bodies import Runner
 from .hands import Hands, Held
 from .heartbeat import Heartbeat
 from .listener import Listener
@@ -51,7 +51,7 @@ class Claims:
         session: Session,
         serving: Serving,
         hands: Hands,
-        bodies: Bodies,
+        bodies: Runner,
         starter: Starter,
         reporter: Reporter,
         heartbeat: Heartbeat,

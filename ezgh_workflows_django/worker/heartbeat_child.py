@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import IO, Any, Final
 
 from ..protocol.messages import Refused
@@ -22,6 +21,7 @@ from .backoff import LeaseBackoff
 from .hands import Hands, Held
 from .heartbeat import Pulse
 from .listener import Listener
+from .offspring import environment, shielded
 from .transports.recipe import Recipe
 
 WRITE_PATIENCE: Final = 2.0
@@ -128,10 +128,9 @@ class ProcessHeartbeat:
                 self._start()
 
     def _start(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._is_up.clear()
-        with _shielded():
-            self._child = subprocess.Popen([sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        with shielded():
+            self._child = subprocess.Popen([sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment())
         os.set_blocking(_pipe(self._child.stdin).fileno(), False)
         self._tell({"function": self._recipe.function, "arguments": dict(self._recipe.arguments), "interval": self._interval, "parent": os.getpid()})
         held = self._hands.all()
@@ -181,13 +180,3 @@ def _end(child: subprocess.Popen[bytes]) -> int:
 def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
     assert stream is not None
     return stream
-
-
-@contextmanager
-def _shielded() -> Iterator[None]:
-    """Hold back the signals that stop a worker, so that a child started here is born deaf to them: it must outlive the shutdown."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -175,7 +175,7 @@ class Reporter:
 EXPECTED: Final = frozenset({Refusal.FENCED, Refusal.RUN_TERMINAL, "unknown_lease"})
 """Refusals that end an attempt without anything being wrong with the worker."""
 
-INVALID: Final = frozenset({"invalid", "too_large"})
+INVALID: Final = frozenset({"invalid", "too_large", "payload_too_large"})
 """Refusals of the outcome itself: the step fails with the refusal's text instead."""
 
 _TOLD_TO_STOP: Final = {

@@ -62,6 +62,10 @@ class Serving:
         """The body for a lease, or None where this worker does not serve its step."""
         return self._holdings.get((lease.workflow, lease.revision, lease.step))
 
+    def transactional(self) -> tuple[str, ...]:
+        """The steps served that run in one transaction with their result, as `workflow/step`."""
+        return tuple(sorted({f"{name}/{step}" for (name, _, step), held in self._holdings.items() if held.transactional}))
+
     def refuse_strangers(self) -> None:
         """Raise `InvalidArgument` where `only` or `except_` names nothing that is held: a typing error would serve nothing, silently."""
         known = {workflow.name for workflow in self._workflows.values()}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from .. import clock
 from ..errors import InvalidArgument, TransportError
 from ..protocol.messages import Registration
-from .bodies import Bodies
+from .bodies import Bodies, Runner
 from .cancellation import Why
 from .claims import Claims
 from .executor import Middleware
@@ -19,6 +19,7 @@ from .heartbeat import Heartbeat, ThreadHeartbeat
 from .heartbeat_child import ProcessHeartbeat
 from .keeper import Keeping
 from .listener import Guarded, Listener
+from .processes import ProcessBodies
 from .reporter import Reporter
 from .serving import Serving
 from .session import Session
@@ -28,6 +29,7 @@ from .tending import Tending
 from .transports.base import Transport
 from .transports.recipe import Recipe
 from .watch import GRACE, Stuck, Watch
+from .wear import Limits
 
 SEND_PATIENCE: Final = 10.0
 """Seconds that a worker which ends goes on trying to send outcomes, at least."""
@@ -38,7 +40,10 @@ JOIN_PATIENCE: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a worker runs under. `grace` is in seconds; `heartbeat` is "thread" or "process"; `recipe` builds the latter's transport."""
+    """What a worker runs under. `grace` is in seconds; `heartbeat` is "thread" or "process"; `recipe` builds the latter's transport.
+
+    With more than one of `processes`, each body has one of its own, which `home` tells what to run and `limits` how long to live.
+    """
 
     registration: Registration
     grace: float
@@ -47,6 +52,9 @@ class Terms:
     recipe: Recipe | None
     maintenance: bool
     until_idle: bool
+    processes: int = 1
+    home: Recipe | None = None
+    limits: Limits = field(default_factory=Limits)
 
 
 class Shift:
@@ -57,20 +65,14 @@ class Shift:
         self._terms = terms
         self._inbox = inbox
         self._stopping = threading.Event()
+        self._draining = threading.Event()
+        self._ending = threading.Event()
         self._listener = listener = Guarded(listener)
         self.hands = hands = Hands(terms.registration.concurrency)
         self.heartbeat = heartbeat = self._heartbeat()
         self._session = session = Session(transport, terms.registration, heartbeat, listener)
         self._reporter = reporter = Reporter(transport, hands, listener, on_landed=heartbeat.let_go, on_lost_session=session.lost)
-        self.bodies = bodies = Bodies(
-            hands.size,
-            scope=transport.body_scope,
-            middleware=terms.middleware,
-            on_end=reporter.ended,
-            on_crash=self._crash,
-            release=transport.release,
-            keeping=Keeping(transport, listener, on_crash=self._crash),
-        )
+        self.bodies = bodies = self._runner()
         self._watch = watch = Watch(hands, bodies, reporter, listener, lease_life=lambda: session.lease_life, on_stuck=self._stuck)
         self._starter = starter = Starter(
             transport, hands, bodies, reporter, listener, self._stopping, on_begin=watch.began, on_dropped=heartbeat.let_go, on_lost_session=session.lost
@@ -102,9 +104,17 @@ class Shift:
             self._spawn("maintenance", self._tending.run)
         self._spawn("claims", self._claim)
 
+    def drain(self) -> None:
+        """Take no more work. The inbox hears `IDLE` once what runs has ended, however long that takes; `end` is still to be called."""
+        self._draining.set()
+        self._stopping.set()
+        self.hands.wake()
+        self._transport.interrupt()
+
     def end(self) -> None:
         """Take no more work, give running bodies the grace period, send what is to be sent, say goodbye."""
         until = clock.monotonic() + self._terms.grace
+        self._ending.set()
         self._stopping.set()
         self._listener.stopping(self.hands.occupied, self._terms.grace)
         self.hands.wake()
@@ -160,6 +170,9 @@ class Shift:
 
     def _claim(self) -> None:
         self._claims.run()
+        while self._draining.is_set() and not self._ending.is_set() and not self.hands.wait_until_free(1.0):
+            self.heartbeat.stamp()  # the claim loop, which did so, has ended
+            self._listener.alive()
         self._inbox.put(Word(Cause.IDLE))
 
     def _stuck(self, stuck: Stuck) -> None:
@@ -167,6 +180,21 @@ class Shift:
             self._listener.warning(f"{stuck.count} threads are stuck in bodies that did not stop at their timeout")
         if stuck.is_exhausted:
             self._crash(RuntimeError("every thread is stuck in a body that did not stop at its timeout: the worker ends, so that another can take its place"))
+
+    def _runner(self) -> Runner:
+        transport, terms = self._transport, self._terms
+        if terms.processes > 1 and terms.home is not None:
+            ended, release = self._reporter.ended, transport.release
+            return ProcessBodies(terms.processes, terms.home, limits=terms.limits, on_end=ended, on_crash=self._crash, release=release)
+        return Bodies(
+            self.hands.size,
+            scope=transport.body_scope,
+            middleware=terms.middleware,
+            on_end=self._reporter.ended,
+            on_crash=self._crash,
+            release=transport.release,
+            keeping=Keeping(transport, self._listener, on_crash=self._crash),
+        )
 
     def _heartbeat(self) -> Heartbeat:
         if self._terms.heartbeat == "thread":

@@ -19,6 +19,7 @@ class Cause(Enum):
     STOP = auto()  # `stop()`
     SIGNAL = auto()
     IDLE = auto()
+    SPENT = auto()  # it has done its share, and makes room for a fresh one
     CRASH = auto()
     CLOSED = auto()  # it has ended
 

@@ -12,7 +12,7 @@ from ..errors import SessionLost, Unavailable
 from ..protocol.messages import Extension, Outcome, Refused
 from ..protocol.states import Refusal
 from .backoff import LeaseBackoff
-from .bodies import Bodies
+from .bodies import Runner
 from .executor import unservable
 from .hands import Hands, Held
 from .listener import Listener
@@ -30,7 +30,7 @@ class Starter:
         self,
         transport: Transport,
         hands: Hands,
-        bodies: Bodies,
+        bodies: Runner,
         reporter: Reporter,
         listener: Listener,
         stopping: threading.Event,

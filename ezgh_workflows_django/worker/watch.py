@@ -13,7 +13,7 @@ from typing import Final
 from .. import clock
 from ..protocol.messages import Outcome
 from ..protocol.states import FailureClass
-from .bodies import Bodies
+from .bodies import Runner
 from .cancellation import Why
 from .failures import timed_out
 from .hands import Hands, Held, Phase
@@ -43,7 +43,7 @@ class Watch:
     def __init__(
         self,
         hands: Hands,
-        bodies: Bodies,
+        bodies: Runner,
         reporter: Reporter,
         listener: Listener,
         *,

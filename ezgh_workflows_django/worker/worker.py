@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..errors import AlreadyStarted, InvalidArgument, Rejected
 from ..protocol.messages import Registration
+from .dev import own_app
 from .executor import Middleware
 from .listener import Listener
 from .serving import Serving
 from .shift import Shift, Terms
 from .shutdown import Cause, Inbox, Word, signals_to
 from .transports.base import Transport
+from .transports.choice import over_http, refuse_transactions, transport_to
 from .transports.recipe import Recipe
+from .wear import Limits, Wear
 
 if TYPE_CHECKING:
     from ..definitions.graph import Workflow
@@ -32,17 +35,26 @@ _log = logging.getLogger("ezgh_workflows.worker")
 class Worker:
     """Takes steps from a server and runs their bodies, until it is stopped.
 
+    The server is reached by `base_url` (where the project includes `ezgh_workflows_django.urls`) and `api_key`, over HTTP, or by a `transport`.
+    `organization_id` and `project_id` (ids or slugs) make sure that the key is the one of that project.
     `concurrency` bodies run at once; when it stops they get `grace` seconds. `name` (default `<host>-<pid>`) is on every attempt.
     `middleware` surrounds every body: each is called with the context and gives a context manager. `heartbeat` is "thread" or "process"
     (then `recipe`, or the transport's own, says how to build the transport there). `only` and `except_` narrow what is served, each
     `workflow` or `workflow/step`. With `cron` it wants the schedules of a developer's own app (`dev-…`) fired, too.
     With `until_idle` it ends by itself once there is nothing to do. `listener` hears what happens.
+    With more than one of `processes`, as many bodies run at once, each in a process of its own; `home` names the function that gives such a
+    process its `body_process.Home`. `limits` say when a process that runs bodies has to be replaced: one of those by itself, else the worker's
+    own, which then takes no more work, ends well once what runs has ended, and is `is_spent`.
     """
 
     def __init__(
         self,
-        transport: Transport,
+        transport: Transport | None = None,
         *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        organization_id: str | None = None,
+        project_id: str | None = None,
         app: str = "default",
         workflows: Sequence[Workflow] = (),
         concurrency: int = 10,
@@ -57,8 +69,9 @@ class Worker:
         cron: bool = False,
         until_idle: bool = False,
         listener: Listener | None = None,
-        organization: str | None = None,
-        project: str | None = None,
+        processes: int = 1,
+        home: Recipe | None = None,
+        limits: Limits | None = None,
     ) -> None:
         if concurrency < 1:
             raise InvalidArgument("concurrency", f"{concurrency} bodies at once are none: give 1 or more")
@@ -66,12 +79,16 @@ class Worker:
             raise InvalidArgument("grace", f"{grace} seconds can't be waited: give 0 or more")
         if heartbeat not in ("thread", "process"):
             raise InvalidArgument("heartbeat", f'{heartbeat!r} is neither "thread" nor "process"')
+        if processes < 1:
+            raise InvalidArgument("processes", f"{processes} processes run nothing: give 1 or more")
+        if processes > 1 and home is None:
+            raise InvalidArgument("processes", "bodies in processes of their own need to know what those are to run: give home, as `manage.py runworker` does")
         self.app = app
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
-        self.concurrency = concurrency
+        self.concurrency = processes if processes > 1 else concurrency
         self.cron = cron
         self.serving = Serving(workflows, only=only, except_=except_)
-        self._transport = transport
+        self._transport = transport_to(transport, base_url, api_key)
         self._grace = grace
         self._middleware = tuple(middleware)
         self._heartbeat = heartbeat
@@ -79,10 +96,25 @@ class Worker:
         self._maintenance = maintenance
         self._until_idle = until_idle
         self._listener = listener or Listener()
-        self._organization = organization
-        self._project = project
+        self.processes = processes
+        self._home = home
+        self._limits = limits or Limits()
+        self.is_spent = False
+        self._organization = organization_id
+        self._project = project_id
         self._inbox: Inbox = Inbox()
+        if limits is not None and processes == 1:
+            self._listener = Wear(self._listener, limits, self._spent)
         self._shift: Shift | None = None
+
+    @classmethod
+    def dev(cls, *, base_url: str, api_key: str, organization_id: str | None = None, project_id: str | None = None, **options: Any) -> Worker:
+        """A worker for an app of one's own, `dev-<user>` with a queue of that name, which is made where it is missing; `options` are the worker's.
+
+        Developers who share a project so never take each other's runs. Making the app needs the permission `workflows.apps.create`.
+        """
+        transport = over_http(base_url, api_key, makes_app=True)
+        return cls(transport, app=own_app(), organization_id=organization_id, project_id=project_id, **options)
 
     def register(self, workflow: Workflow) -> None:
         """Hold one more workflow. Raises `AlreadyStarted` once the worker runs, `InvalidWorkflow` where it holds another of that name and revision."""
@@ -94,11 +126,12 @@ class Worker:
         """Work until stopped, in the calling thread; gives the exit code: 0 after a clean stop.
 
         In the main thread SIGTERM and SIGINT stop it; a second one ends it at once. Raises `AlreadyStarted` the second time,
-        `InvalidArgument` where `only` or `except_` name nothing.
+        `InvalidArgument` where `only` or `except_` name nothing, `NotAvailable` where a transactional step is served over HTTP.
         """
         if self._shift is not None:
             raise AlreadyStarted(f"worker {self.name} has run already: make another")
         self.serving.refuse_strangers()
+        refuse_transactions(self.serving, self._transport)
         self._shift = Shift(self._transport, self.serving, self._terms(), self._listener, self._inbox)
         with signals_to(self._inbox):
             self._shift.start()
@@ -114,6 +147,10 @@ class Worker:
                 self.stop()
                 await running
                 raise
+
+    def drain(self) -> None:
+        """End in order, without haste: no more work, and what runs goes on to its end. Safe from any thread; returns at once."""
+        self._inbox.put(Word(Cause.SPENT))
 
     def stop(self) -> None:
         """Stop in order: no more work, `grace` seconds for what runs. Safe from any thread and from signal handlers; returns at once."""
@@ -131,7 +168,8 @@ class Worker:
 
     def _stand_by(self, shift: Shift) -> int:
         """Wait for a reason to end, then for the end."""
-        code = self._heed(first := self._inbox.get())
+        first = self._first_word(shift)
+        code = self._heed(first)
         threading.Thread(target=self._end, args=(shift,), name="workflows-end", daemon=True).start()
         signalled = first.cause is Cause.SIGNAL
         while (word := self._inbox.get()).cause is not Cause.CLOSED:
@@ -142,8 +180,20 @@ class Worker:
             code = max(code, self._heed(word))
         return code
 
+    def _first_word(self, shift: Shift) -> Word:
+        """The first reason to end. Being spent is none yet: what runs goes on to its end first."""
+        while (word := self._inbox.get()).cause is Cause.SPENT:
+            self.is_spent = True
+            shift.drain()
+        return word
+
+    def _spent(self, reached: str) -> None:
+        self._listener.warning(f"{reached}: this process takes no more work, and is replaced once what runs has ended")
+        self._inbox.put(Word(Cause.SPENT))
+
     def _heed(self, word: Word) -> int:
         """Say what a reason to end is; gives the exit code it asks for."""
+        self.is_spent = self.is_spent and word.cause in (Cause.IDLE, Cause.SPENT)  # else somebody wants it to end
         if word.cause is not Cause.CRASH:
             return 0
         if isinstance(word.error, Rejected):
@@ -181,6 +231,9 @@ class Worker:
             recipe=recipe,
             maintenance=self._maintenance,
             until_idle=self._until_idle,
+            processes=self.processes,
+            home=self._home,
+            limits=self._limits,
         )
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from ezgh_workflows_django import Start
-from ezgh_workflows_django.management.worker_command import dev_app
 from ezgh_workflows_django.models import App, Lease, Worker
 from ezgh_workflows_django.protocol.states import RunStatus
+from ezgh_workflows_django.worker.dev import dev_app
 
 from .conftest import Fleet, Folder, Process, until
 from .workers.workflows import quick, stubborn

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import connections
-from django.db.models import F, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from ...models import Step
+from ...models import Step, WorkflowPause
 from ...protocol.states import StepStatus
 from ..clock import Now, StatementNow, read_at
 from ..transactions import database
@@ -26,8 +26,8 @@ class Candidate:
 
 
 def look(serving: Mapping[int, frozenset[str] | None], banned: Collection[int], run_id: uuid.UUID | None, limit: int) -> list[Candidate]:
-    """Claimable steps over all partitions, in claim order, none of an app that is paused: one statement, no lock."""
-    steps = Step.objects.using(database()).claimable(list(serving), StatementNow()).filter(revision__app__paused_at=None)
+    """Claimable steps over all partitions, in claim order, none of an app or a workflow that is paused: one statement, no lock."""
+    steps = _not_held_back(Step.objects.using(database()).claimable(list(serving), StatementNow()))
     if any(names is not None for names in serving.values()):
         steps = steps.filter(_served(serving))
     if banned:
@@ -54,10 +54,16 @@ def lease_steps(step_ids: Collection[int]) -> int:
 
 
 def next_available(serving: Mapping[int, frozenset[str] | None]) -> tuple[datetime, datetime] | None:
-    """When the next step becomes available, and the moment now; None where there is none."""
-    waiting = Step.objects.using(database()).filter(revision_id__in=list(serving), claim_order__isnull=False)
+    """When the next step becomes available, and the moment now; None where there is none, or what there is is paused."""
+    waiting = _not_held_back(Step.objects.using(database()).filter(revision_id__in=list(serving), claim_order__isnull=False))
     found = waiting.annotate(now=Now()).order_by("available_at").first()
     return None if found is None or found.available_at is None else (found.available_at, read_at(found))
+
+
+def _not_held_back(steps: QuerySet[Step]) -> QuerySet[Step]:
+    """Steps of apps and workflows that nobody has paused."""
+    paused = WorkflowPause.objects.using(database()).filter(app=OuterRef("revision__app"), workflow=OuterRef("revision__workflow"))
+    return steps.filter(~Exists(paused), revision__app__paused_at=None)
 
 
 def _served(serving: Mapping[int, frozenset[str] | None]) -> Q:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, overload
+from dataclasses import dataclass
+from typing import Any, Protocol, overload
 
 from ...protocol.messages import (
     Answer,
@@ -21,6 +22,14 @@ from ...protocol.messages import (
     Started,
     Stored,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a process puts around the bodies it runs, and does as each of its threads ends: a remote worker that has Django looks after its connections."""
+
+    scope: Callable[[Lease], AbstractContextManager[Any]]
+    release: Callable[[], object]
 
 
 class Transport(Protocol):

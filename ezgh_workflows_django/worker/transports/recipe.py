@@ -15,7 +15,7 @@ class Recipe:
     """A function `module:function` that gives a transport, and its arguments as JSON values."""
 
     function: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)  # an API key may be among them
 
     def build(self) -> Transport:
         """A new transport. Raises what the function raises."""

@@ -61,8 +61,12 @@ class Unfit(Rejected):
     """The server can't take what was sent: too much of it, or something wrong in it."""
 
 
+class Absent(Rejected):
+    """The server has nothing of the name that was sent."""
+
+
 def accepted(reply: Reply) -> Any:
-    """The value of a reply that says yes. Raises `Unavailable`, `SessionLost`, `Rejected` (and of these `Unfit`) for the others."""
+    """The value of a reply that says yes. Raises `Unavailable`, `SessionLost`, `Rejected` (of which `Unfit` and `Absent` are kinds) for the others."""
     if 200 <= reply.status < 300:
         return reply.value
     raise failure(reply)
@@ -78,6 +82,8 @@ def failure(reply: Reply) -> TransportError:
         return Rejected(f"{reply.text}: the base URL has to be the place where the project includes `ezgh_workflows_django.urls`")
     if reply.is_unfit:
         return Unfit(reply.text)
+    if reply.status == 404:
+        return Absent(reply.text)
     advice = _ADVICE.get(reply.status)
     return Rejected(f"{reply.text}: {advice}" if advice else reply.text)
 
@@ -87,12 +93,13 @@ def refusal(reply: Reply, *, unfit: bool = False) -> Refused | None:
     error = reply.error
     if error is None or error["code"] in _SESSION_CODES:
         return None
+    message = str(error.get("message") or reply.text)
     if reply.status == 404:
-        return Refused(UNKNOWN_LEASE, reply.text)
+        return Refused(UNKNOWN_LEASE if error["code"] == "not_found" else error["code"], message)
     if reply.status == 409:
-        return Refused(error["code"], str(error.get("message", "")), error.get("outcome"))
+        return Refused(error["code"], message, error.get("outcome"))
     if unfit and reply.is_unfit:
-        return Refused(_UNFIT_CODES[reply.status], reply.text)
+        return Refused(_UNFIT_CODES[reply.status], message)
     return None
 
 

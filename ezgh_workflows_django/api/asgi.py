@@ -1,0 +1,88 @@
+"""`application = bounded(get_asgi_application())` in a project's asgi.py: a request that is too large is refused before it is read.
+
+Django itself reads every body to its end, to disk where it is large, before a view is asked. Only requests to this API are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from http import HTTPStatus
+from typing import Any
+
+from django.urls import Resolver404, resolve
+
+from ..conf import app_settings
+from .base import ApiView
+from .errors import Told
+from .plain_json import too_large
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[dict[str, Any], Any, Any], Coroutine[Any, Any, None]]
+
+
+def bounded(application: Application) -> Application:
+    """That application, which never sees a request to this API over `MAX_REQUEST_BYTES`."""
+
+    async def wrapped(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        size = _told_size(scope)
+        if scope["type"] != "http" or (size is not None and size <= app_settings.MAX_REQUEST_BYTES) or not _is_ours(scope):
+            await application(scope, receive, send)
+        elif size is not None:
+            await _refuse(send)
+        else:
+            await _Counted(application, receive, send).run(scope)
+
+    return wrapped
+
+
+class _Counted:
+    """A request that does not say how long it is: it is cut off where it turns out too long."""
+
+    def __init__(self, application: Application, receive: Receive, send: Send) -> None:
+        self._application = application
+        self._receive = receive
+        self._send = send
+        self._left = app_settings.MAX_REQUEST_BYTES
+        self._is_over = False
+
+    async def run(self, scope: dict[str, Any]) -> None:
+        await self._application(scope, self._count, self._pass_on)
+        if self._is_over:
+            await _refuse(self._send)
+
+    async def _count(self) -> Any:
+        message = await self._receive()
+        self._left -= len(message.get("body", b""))
+        self._is_over = self._is_over or self._left < 0
+        return {"type": "http.disconnect"} if self._is_over else message
+
+    async def _pass_on(self, message: Message) -> None:
+        if not self._is_over:
+            await self._send(message)
+
+
+def _told_size(scope: dict[str, Any]) -> int | None:
+    """How long the request says it is; 0 where it has no body, None where it doesn't say."""
+    headers = dict(scope.get("headers", ()))
+    told = headers.get(b"content-length")
+    if told is not None and told.isdigit():
+        return int(told)
+    return None if b"transfer-encoding" in headers else 0
+
+
+def _is_ours(scope: dict[str, Any]) -> bool:
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    try:
+        view = getattr(resolve(path).func, "view_class", None)
+    except Resolver404:
+        return False
+    return isinstance(view, type) and issubclass(view, ApiView)
+
+
+async def _refuse(send: Send) -> None:
+    body = Told(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "payload_too_large", too_large()).to_response().content
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": int(HTTPStatus.REQUEST_ENTITY_TOO_LARGE), "headers": headers})
+    await send({"type": "http.response.body", "body": body})

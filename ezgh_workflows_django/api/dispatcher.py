@@ -1,0 +1,178 @@
+"""Looks for work for all the held claims of one app: one look where nothing is to be had, however many wait.
+
+Claims that ask for the same (revisions, steps, bans, run) share their looks. What a claim was given while its client went away goes back at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..engine import leases, outcomes, wakeups
+from ..engine.sql import portable as sql
+from ..protocol.messages import Claimed, Lease, Outcome, Report
+from .threads import threads
+
+logger = logging.getLogger("ezgh_workflows.api")
+
+NOTHING: Final = Claimed()
+MANY: Final = 256
+IDLE_AFTER: Final = 60.0
+"""Seconds after which a look that nobody shares any more is forgotten, where many are remembered."""
+
+
+@dataclass(slots=True)
+class Waiter:
+    """A claim that is held."""
+
+    call: leases.Claim
+    answer: asyncio.Future[Claimed]
+
+    @property
+    def key(self) -> Hashable:
+        """What it asks for: claims of one key find the same."""
+        return key_of(self.call)
+
+
+@dataclass(slots=True)
+class Looked:
+    """The last look of a key that found nothing: how often the bell had rung before it, and when the next is due (monotonic seconds)."""
+
+    rings: int
+    at: float
+    due_at: float
+
+
+@dataclass(slots=True)
+class Dispatcher:
+    """The held claims of one app, in the order in which they came."""
+
+    app_id: int
+    _waiting: list[Waiter] = field(default_factory=list)
+    _looked: dict[Hashable, Looked] = field(default_factory=dict)
+    _rung: asyncio.Event = field(default_factory=asyncio.Event)
+    _task: asyncio.Task[None] | None = None
+
+    @property
+    def count(self) -> int:
+        """How many claims wait here."""
+        return len(self._waiting)
+
+    def knows_empty(self, call: leases.Claim) -> bool:
+        """Whether a look has just found nothing for such a claim, and nothing can have changed since without a ring."""
+        looked = self._looked.get(key_of(call))
+        return looked is not None and looked.rings == wakeups.bell.rings(self.app_id) and time.monotonic() < looked.due_at
+
+    def found_nothing(self, call: leases.Claim, rings: int, due_in: float) -> None:
+        """Remember a look that found nothing; `rings` is from before it."""
+        now = time.monotonic()
+        self._looked[key_of(call)] = Looked(rings, now, now + min(due_in, wakeups.listener.patience))
+
+    async def wait(self, call: leases.Claim, seconds: float) -> Claimed:
+        """Hold a claim until there is something for it, at most so long. Cancelled, it gives back what it had been given meanwhile."""
+        waiter = Waiter(call, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiter)
+        self._rung.set()  # the round that comes takes it in
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._serve(), name=f"ezgh-workflows-claims-{self.app_id}")
+        try:
+            await asyncio.wait([waiter.answer], timeout=seconds)
+            return waiter.answer.result() if waiter.answer.done() else NOTHING
+        except asyncio.CancelledError:
+            if waiter.answer.done():
+                give_back(waiter.answer.result().leases)
+            raise
+        finally:
+            self._waiting.remove(waiter)
+            if not waiter.answer.done():
+                waiter.answer.cancel()
+
+    def ring(self) -> None:
+        """There may be work."""
+        self._rung.set()
+
+    def close(self) -> None:
+        """Answer everybody who waits."""
+        for waiter in self._waiting:
+            if not waiter.answer.done():
+                waiter.answer.set_result(NOTHING)
+
+    async def _serve(self) -> None:
+        while self._waiting:
+            self._rung.clear()
+            for key in dict.fromkeys(waiter.key for waiter in self._waiting):
+                await self._hand_out(key)
+            self._forget()
+            await self._pause()
+
+    async def _hand_out(self, key: Hashable) -> None:
+        """Look for the claims of one key, in their order, until one finds nothing."""
+        while waiter := next((each for each in self._waiting if each.key == key and not each.answer.done()), None):
+            if self.knows_empty(waiter.call):
+                return
+            rings = wakeups.bell.rings(self.app_id)
+            try:
+                claimed, due_in = await threads.run(look_of(waiter.call))
+            except Exception:  # a database that is away, or one bad row: those who wait go on waiting, and everybody is looked for again
+                logger.warning("could not look for work for app %s; looking again in %.1f s", self.app_id, wakeups.LOOK_EVERY, exc_info=True)
+                self._looked[key] = Looked(rings, time.monotonic(), time.monotonic() + wakeups.LOOK_EVERY)
+                return
+            if not claimed.leases:
+                self.found_nothing(waiter.call, rings, due_in)
+                return
+            if waiter.answer.done():  # it went away meanwhile
+                give_back(claimed.leases)
+            else:
+                waiter.answer.set_result(claimed)
+
+    async def _pause(self) -> None:
+        """Until the bell rings, or the first look is due."""
+        keys = {waiter.key for waiter in self._waiting if not waiter.answer.done()}
+        due_at = min((self._looked[key].due_at for key in keys if key in self._looked), default=time.monotonic() + wakeups.LOOK_EVERY)
+        try:
+            async with asyncio.timeout(max(0.01, due_at - time.monotonic())):
+                await self._rung.wait()
+        except TimeoutError:
+            return
+
+    def _forget(self) -> None:
+        if len(self._looked) < MANY:
+            return
+        long_ago = time.monotonic() - IDLE_AFTER
+        self._looked = {key: looked for key, looked in self._looked.items() if looked.at > long_ago}
+
+
+def key_of(call: leases.Claim) -> Hashable:
+    """What a claim asks for."""
+    return frozenset(call.serving.items()), call.session.banned, call.run_id
+
+
+def look_of(call: leases.Claim) -> Callable[[], tuple[Claimed, float]]:
+    """One look, and how many seconds hence the next step that is known becomes available, where that is to be known."""
+
+    def look() -> tuple[Claimed, float]:
+        claimed = call.look()
+        return claimed, 0.0 if claimed.leases else seconds_to_next(call)
+
+    return look
+
+
+def seconds_to_next(call: leases.Claim) -> float:
+    """How long until a step that is known becomes available; not asked where the next look comes sooner anyway."""
+    if wakeups.listener.patience <= wakeups.LOOK_EVERY:
+        return wakeups.LOOK_EVERY
+    found = sql.next_available(call.serving) if call.serving else None
+    if found is None:
+        return wakeups.listener.patience
+    available_at, now = found
+    return max(0.0, (available_at - now).total_seconds())
+
+
+def give_back(given: Sequence[Lease]) -> None:
+    """Have leases handed back that nobody has seen: their client has gone. Where even that fails, their offers expire."""
+    if given:
+        threads.post(lambda: outcomes.report([Report(lease.id, Outcome.returned("the client had gone")) for lease in given]))

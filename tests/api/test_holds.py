@@ -1,0 +1,106 @@
+"""Held claims on a live ASGI server: woken, given back when the client goes, answered when the server is told to go (cases B03, B79)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from typing import Any
+
+import httpx
+import pytest
+from django.db import connection
+
+from ezgh_workflows_django.models import JournalEntry, Lease
+from tests.api.server import Server
+from tests.engine.graphs import job
+from tests.process.conftest import until
+
+pytestmark = pytest.mark.process
+
+MANY = 150
+
+
+class Holding:
+    """Some claims that are held, each in a thread of its own."""
+
+    def __init__(self, remote: httpx.Client, count: int = 1) -> None:
+        self.remote = remote
+        self.session = remote.post("workers/register", json={"worker": "w", "app": "default", "definitions": [job().to_spec()]}).json()
+        self.answers: list[httpx.Response] = []
+        self.threads = [threading.Thread(target=self._hold, daemon=True) for _ in range(count)]
+        for thread in self.threads:
+            thread.start()
+
+    def body(self, **rest: Any) -> dict[str, Any]:
+        """A claim."""
+        serves = [{"name": "job", "revision": job().revision}]
+        return {"worker_id": self.session["worker_id"], "claim_id": uuid.uuid4().hex, "max": 1, "wait_ms": 20_000, "serves": serves, **rest}
+
+    def _hold(self) -> None:
+        self.answers.append(self.remote.post("steps/claim", json=self.body()))
+
+    def are_held(self, count: int) -> None:
+        """Wait until the server holds that many."""
+        until(lambda: self.remote.get("health").json()["held"] == count)
+
+    def end(self) -> list[Any]:
+        """What they were answered."""
+        for thread in self.threads:
+            thread.join(30)
+        return [answer.json() for answer in self.answers]
+
+
+def test_a_held_claim_is_answered_when_work_comes(remote: httpx.Client) -> None:
+    holding = Holding(remote, 3)
+    holding.are_held(3)
+    runs = {job().start({"n": n}).id for n in range(3)}
+    assert {answer["leases"][0]["run_id"] for answer in holding.end()} == runs
+
+
+def test_a_client_that_hangs_up_leaves_nothing_leased(remote: httpx.Client, server: Server) -> None:
+    holding = Holding(remote)
+    holding.are_held(1)
+    with httpx.Client(base_url=remote.base_url, headers=remote.headers, timeout=0.5) as impatient, pytest.raises(httpx.ReadTimeout):
+        impatient.post("steps/claim", json=holding.body())
+    holding.are_held(1)
+    run = job().start()
+    [answer] = holding.end()
+    assert answer["leases"][0]["run_id"] == run.id
+    assert Lease.objects.count() == 1
+
+
+def test_sigterm_answers_every_hold_and_the_server_ends(remote: httpx.Client, server: Server) -> None:
+    holding = Holding(remote, 5)
+    holding.are_held(5)
+    server.stop(10)  # the claims asked for twenty
+    assert [answer["leases"] for answer in holding.end()] == [[]] * 5
+    assert not JournalEntry.objects.exists()
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL tells who is connected")
+def test_many_held_claims_cost_four_connections_and_keep_nobody_waiting(remote: httpx.Client, server: Server) -> None:
+    async def story() -> tuple[int, int]:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        async with httpx.AsyncClient(base_url=remote.base_url, headers=remote.headers, timeout=60, limits=limits) as client:
+            body = Holding(remote, 0).body
+            waiting = [asyncio.create_task(client.post("steps/claim", json=body())) for _ in range(MANY)]
+            await asyncio.to_thread(until, lambda: remote.get("health").json()["held"] == MANY)
+            count = await asyncio.to_thread(connections_of, "ezgh-held")
+            started = (await client.get("runs")).status_code
+            await asyncio.to_thread(server.stop, 15)
+            await asyncio.gather(*waiting)
+            return count, started
+
+    count, status = asyncio.run(story())
+    assert status == 200
+    assert count <= 4
+
+
+def connections_of(name: str) -> int:
+    """How many sessions of that name the database server has."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", [name])
+        count = int(cursor.fetchone()[0])
+    connection.close()
+    return count
