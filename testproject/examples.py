@@ -1,10 +1,16 @@
-"""The four examples on a lab's clock, told as lines."""
+"""The four examples on a lab's clock, and a refusal, told as lines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from django.test import Client
+
 from ezgh_workflows_django import emit
+from ezgh_workflows_django.engine import apps, keys, trail
+from ezgh_workflows_django.models import App, Project
+from ezgh_workflows_django.protocol import calls_json
+from ezgh_workflows_django.protocol.messages import Registration
 from ezgh_workflows_django.testing import Lab
 
 from .workflows import LINES, approval, export, order, quote
@@ -20,6 +26,9 @@ def tell_all(tell: Tell) -> None:
         for title, example in EXAMPLES.items():
             tell(f"{title}:")
             example(lab, lambda line: tell(f"  {line}"))
+    tell("refusals:")
+    with Lab(now="2024-01-01T09:00Z", workflows=[]):  # a server that holds none of the workers' code
+        refuse_registration(lambda line: tell(f"  {line}"))
 
 
 def wait_and_sleep(lab: Lab, tell: Tell) -> None:
@@ -64,6 +73,19 @@ def time_out(lab: Lab, tell: Tell) -> None:
     failure = run.failure
     assert failure is not None
     tell(f'run {run.phase}: step "{failure.step}" failed after {failure.attempts} attempt(s): {failure.message}')
+
+
+def refuse_registration(tell: Tell) -> None:
+    """A worker elsewhere announces a workflow over HTTP, and what only its own code can say is refused by name."""
+    project = Project.objects.get()
+    app = App.objects.filter(name="elsewhere").first() or apps.create(project, "elsewhere", by=trail.SYSTEM)
+    _, key = keys.create("remote worker", ["worker"], by=trail.SYSTEM, project=project, app=app)
+    registration = Registration(worker="remote worker", app=app.name, definitions=(order.to_spec(),))
+    answer = Client(headers={"host": "localhost", "authorization": f"Bearer {key}"}).post(
+        "/v1/api/workers/register", calls_json.registration_to_json(registration), content_type="application/json"
+    )
+    for fault in answer.json()["error"]["message"].splitlines():
+        tell(f"remote worker: {fault}")
 
 
 EXAMPLES: dict[str, Callable[[Lab, Tell], None]] = {

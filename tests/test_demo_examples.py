@@ -28,6 +28,8 @@ steps that depend on other steps:
   quote/quote attempt 1: price 120, stock 7
 step timeout:
   run failed: step "write" failed after 1 attempt(s): attempt 1 timed out after 30s
+refusals:
+  remote worker: workflow order, step await_payment: a callable key stays on the server; use key_expr
 """
 
 
