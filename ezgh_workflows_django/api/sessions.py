@@ -7,9 +7,8 @@ from dataclasses import replace
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from ..engine import apps, permissions, workers
+from ..engine import permissions, workers
 from ..engine.keys import Identity
-from ..errors import AppExists, UnknownApp
 from ..models import App
 from ..protocol import answers_json, calls_json
 from ..protocol.messages import Registration
@@ -47,15 +46,6 @@ class LeaveView(WorkerView):
 
 
 def _app(identity: Identity, registration: Registration) -> App:
-    """The app that it names. A developer's own is made by the first worker that announces to it. Raises `UnknownProject`, `UnknownApp`."""
+    """The app that it names. Raises `UnknownProject`, `UnknownApp`: a developer's worker makes its own first, by the call for that."""
     named = {"organization": registration.organization, "project": registration.project}
-    where = {name: value for name, value in named.items() if value is not None}
-    try:
-        return reach.app(identity, registration.app, where)
-    except UnknownApp:
-        if not registration.app.startswith(App.DEV_PREFIX) or identity.app_id is not None or not identity.may(permissions.SYNC):
-            raise
-        try:
-            return apps.create(reach.project(identity, where), registration.app, by=identity.actor, queue=registration.app)
-        except AppExists:  # another worker of the same developer was first
-            return reach.app(identity, registration.app, where)
+    return reach.app(identity, registration.app, {name: value for name, value in named.items() if value is not None})

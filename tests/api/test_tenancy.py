@@ -75,11 +75,12 @@ def test_a_claim_may_announce_what_is_stored(api: Caller, key: MakeKey) -> None:
     assert poller.post("api/steps/claim", other.body(announce=[f"job@{job().version}"])).why == (403, "forbidden")
 
 
-def test_a_developers_app_is_made_by_its_first_worker(api: Caller, key: MakeKey, project: Project) -> None:
-    Caller(key("worker")).register(job(), app="dev-eva")
-    Caller(key("worker")).register(job(), app="dev-eva")
-    assert App.objects.get(name="dev-eva").queue == "dev-eva"
-    assert Caller(key("workflows.workers.poll")).post("api/workers/register", {"worker": "w", "app": "dev-tom"}).why == (404, "unknown_app")
+def test_a_developers_app_is_made_by_a_call_of_its_own_that_needs_the_right(api: Caller, key: MakeKey, project: Project) -> None:
+    worker = Caller(key("worker"))
+    assert worker.post("api/workers/register", {"worker": "w", "app": "dev-eva"}).why == (404, "unknown_app")
+    assert worker.post(f"{HERE}/apps", {"name": "dev-eva", "queue": "dev-eva"}).why == (403, "forbidden")
+    assert api.post(f"{HERE}/apps", {"name": "dev-eva", "queue": "dev-eva"}).status == 201
+    worker.register(job(), app="dev-eva")
 
 
 def test_runs_are_started_and_listed_under_their_app(api: Caller, project: Project) -> None:
