@@ -16,7 +16,7 @@ from tests.api.server import Server
 from tests.engine.graphs import job
 from tests.process.conftest import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.live]
 
 MANY = 150
 

@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from tests.engine.graphs import body
 from tests.process.conftest import until
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.live]
 
 CHAIN = Workflow(
     "chain",

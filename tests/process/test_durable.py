@@ -91,9 +91,9 @@ def test_a_cancelled_parent_stops_the_bodies_of_its_children(fleet: Fleet, folde
     until(lambda: Run.objects.filter(parent__pk=run.id).count() == 3)
     until(lambda: Lease.objects.filter(run__parent__isnull=False, status="started").count() == 3)
     run.cancel("enough")
-    until(lambda: folder.heard("stopped-run_terminal"), 10)
-    until(lambda: Lease.objects.filter(cut_at__isnull=False, acknowledged_at__isnull=False).count() == 3, 10)  # each body has really ended
-    until(lambda: set(Run.objects.values_list("status", flat=True)) == {"cancelled"}, 10)
+    children = [str(pk) for pk in Run.objects.filter(parent__pk=run.id).values_list("pk", flat=True)]
+    until(lambda: all(folder.heard(f"ended-{child}") for child in children))  # each body has really ended
+    until(lambda: set(Run.objects.values_list("status", flat=True)) == {"cancelled"})
     assert violations() == []
 
 

@@ -15,7 +15,7 @@ from ezgh_workflows_django.protocol.states import FailureClass, LeaseStatus, Run
 from .conftest import HEARTBEAT, MARGIN, TTL, Fleet, Folder, at_work, leases, until
 from .workers.workflows import GIL_SECONDS, cancellable, crashing, durable, gated, gil, leaving, offloading, quick, stubborn, where
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.live]
 
 PROCESSES = ("--processes", "2")
 

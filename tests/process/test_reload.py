@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 from .conftest import TIMES, Folder, Process, leases, until
 from .workers.workflows import gated
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.live]
 
 APP = """from ezgh_workflows_django import Step, Workflow
 

@@ -22,7 +22,7 @@ from .conftest import HEARTBEAT, MARGIN, TIMES, Folder, Process, until
 from .proxy import Proxy
 from .workers.workflows import crashing, gated, quick, where
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.live]
 
 SYSTEM = ("system", "test")
 ALONE = "tests/process/workers/alone.py"

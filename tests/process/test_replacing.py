@@ -13,7 +13,7 @@ from ezgh_workflows_django.protocol.states import LeaseStatus, RunStatus
 from .conftest import Fleet, Folder, at_work, leases, until
 from .workers.workflows import filling, gated, quick, where
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.live]
 
 
 def sessions() -> int:

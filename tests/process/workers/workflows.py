@@ -170,6 +170,7 @@ def batching(ctx: Context, count: int) -> int:
 def cancellable_child(ctx: Context, folder: str) -> None:
     """Works until it is told to stop."""
     cancellable_body(ctx, folder)
+    say(folder, f"ended-{ctx.info.run_id}")
 
 
 @workflow("cancelling_parent")
