@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -67,7 +67,7 @@ def make_thumbnail(size: Size) -> Thumbnail:
     """Make one thumbnail, beside its picture. A file that is half written never bears its name."""
     source = Path(size.path)
     target = source.with_name(f"{source.stem}-{size.width}{source.suffix}")
-    unfinished = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
+    unfinished = target.with_name(f".{target.stem}.{uuid.uuid4().hex}{target.suffix}")
     with Image.open(source) as picture:
         picture.resize((size.width, size.height), Image.Resampling.LANCZOS).save(unfinished)
     unfinished.replace(target)
