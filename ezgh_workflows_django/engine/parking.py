@@ -14,6 +14,7 @@ from typing import Any
 from django.db.models import Exists, OuterRef
 
 from ..definitions.durations import MAX_SPAN_MS
+from ..errors import InvalidPayload
 from ..models import App, Checkpoint, Event, Lease, Run, Step, Wait
 from ..protocol import codec
 from ..protocol.messages import WaitFor
@@ -192,12 +193,12 @@ def _opened(held: Held, step: Step, wait: WaitFor) -> Checkpoint:
     """A new open checkpoint for something that is asked for the first time."""
     if wait.kind not in _KIND:
         missing = "no checkpoint of that name failed" if wait.kind == WaitKind.RETRY else "no children were started under that name"
-        raise payloads.invalid(f"waits.{wait.name}", missing)
+        raise InvalidPayload(f"waits.{wait.name}", missing)
     row = Checkpoint(run=held.run, step=step, name=wait.name, pos=wait.pos or 0, kind=_KIND[wait.kind], created_at=held.now)
     if wait.kind == WaitKind.SLEEP:
         row.due_at = wait.until if wait.until is not None else held.now + timedelta(milliseconds=wait.ms or 0)
         if row.due_at - held.now > timedelta(milliseconds=MAX_SPAN_MS):
-            raise payloads.invalid(f"waits.{wait.name}", "until is at most 3,650 days from now")
+            raise InvalidPayload(f"waits.{wait.name}", "until is at most 3,650 days from now")
         return row
     row.due_at = None if wait.timeout_ms is None else held.now + timedelta(milliseconds=wait.timeout_ms)
     since = held.now if wait.lookback_ms is None else held.run.created_at - timedelta(milliseconds=wait.lookback_ms)
@@ -209,4 +210,4 @@ def _check_kind(wait: WaitFor, row: Checkpoint) -> None:
     """Whether a stored checkpoint is what the wait takes it for."""
     expected = _OF_CHILDREN if wait.kind == WaitKind.CHILD else (_KIND.get(wait.kind, CheckpointKind.STEP),)
     if row.kind not in expected:
-        raise payloads.invalid(f"waits.{wait.name}", f"it was stored as a {row.kind}, and can't be waited for as a {wait.kind}")
+        raise InvalidPayload(f"waits.{wait.name}", f"it was stored as a {row.kind}, and can't be waited for as a {wait.kind}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..conf import app_settings
-from ..errors import InvalidPayload
 from ..protocol import codec
 
 
@@ -17,8 +16,3 @@ def to_text(value: Any, what: str) -> str:
 def from_text(text: str | None) -> Any:
     """The value of stored JSON text; None where nothing is stored."""
     return None if text is None else codec.loads(text)
-
-
-def invalid(path: str, reason: str) -> InvalidPayload:
-    """What to raise where a value is refused."""
-    return InvalidPayload(path, reason)
