@@ -59,3 +59,24 @@ def test_the_end_of_a_child_costs_the_same_wherever_it_comes_and_however_many_th
     wake_up = 1 if connection.vendor == "postgresql" else 0
     assert costs == [8] * (count - 1) + [18 + wake_up]
     assert family.run.phase == "queued"
+
+
+def test_a_cascade_cancels_ninety_children_in_as_many_statements_as_ten(desk: Desk) -> None:
+    """B62: ten thousand are gone in seconds, whoever holds them."""
+    costs = []
+    for count in (10, 90):
+        family = Family(desk)
+        family.start(count)
+        family.run.cancel("enough")
+        costs.append(statements(desk.tick))
+        desk.tick()  # what the children left marked for their parent
+        assert {run.status for run in family.children} == {"cancelled"}
+    assert costs[1] == costs[0]
+
+
+def test_one_tick_cancels_many_batches_of_children(desk: Desk) -> None:
+    family = Family(desk)
+    family.start(450)
+    family.run.cancel("enough")
+    desk.tick()
+    assert {run.status for run in family.children} == {"cancelled"}
