@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import pytest
 from ezgh_workflows_django.definitions.graph import Step, Workflow
 from ezgh_workflows_django.errors import AlreadyStarted, InvalidArgument, InvalidWorkflow, Rejected, SessionLost, Unavailable
 from ezgh_workflows_django.protocol.messages import Claimed, ClaimRequest, Outcome, Serve
-from ezgh_workflows_django.testing.scripted import ScriptedTransport, lease_of
+from ezgh_workflows_django.testing.scripted import SESSION, ScriptedTransport, lease_of
 from ezgh_workflows_django.worker import Worker
 
 from .bench import Ear, Running, one_step
@@ -71,6 +73,19 @@ def test_a_claim_asks_for_ten_at_most_and_says_what_is_served(work: Start) -> No
     server.wait_until(lambda: bool(server.named("claim")))
     request = server.named("claim")[0]
     assert (request.max, request.wait_ms, request.serves) == (10, 24_000, (Serve("job", "1", frozenset({"only"})),))
+
+
+@pytest.mark.parametrize(("allowed", "asked"), [(120_000, 55_000), (24_000, 24_000)])
+def test_a_claim_asks_to_be_held_for_55_seconds_where_the_server_allows_it(work: Start, allowed: int, asked: int) -> None:
+    server = ScriptedTransport(session=replace(SESSION, max_wait_ms=allowed))
+    work(server, one_step(echo))
+    server.wait_until(lambda: bool(server.named("claim")))
+    assert server.named("claim")[0].wait_ms == asked
+
+
+def test_a_worker_runs_ten_bodies_at_once_and_gives_them_thirty_seconds_at_a_stop() -> None:
+    defaults = {name: parameter.default for name, parameter in signature(Worker).parameters.items()}
+    assert (defaults["concurrency"], defaults["grace"]) == (10, 30)
 
 
 def test_a_claim_never_asks_for_more_than_there_is_room_for(work: Start) -> None:
