@@ -9,7 +9,7 @@ version = release = __version__
 
 extensions = ["myst_parser"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "workers/node_modules"]
 nitpicky = True
 
 html_theme = "furo"
