@@ -27,11 +27,15 @@ class EzghWorkflowsConfig(AppConfig):
     def ready(self) -> None:
         """Fill the seam, collect every installed app's `workflows` module, register the checks."""
         from . import checks  # noqa: F401 - registers itself
+        from .contrib import telemetry
+        from .contrib.tasks import wiring as tasks
         from .definitions import seam
         from .engine.entry import Entry
 
         seam.fill(Entry())
+        telemetry.connect()
         collect_workflows()
+        tasks.connect()
         post_migrate.connect(_provision, sender=self, dispatch_uid="ezgh_workflows.provision")
 
 
@@ -55,6 +59,8 @@ def _collect(module: ModuleType) -> None:
 
 
 def _provision(sender: Any, using: str = "default", **_: Any) -> None:
+    from .contrib.tasks import wiring as tasks
     from .engine.provision import provision
 
     provision(using)
+    tasks.provision(using)

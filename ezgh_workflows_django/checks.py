@@ -15,9 +15,12 @@ from typing import Any, Final
 
 from django.apps import AppConfig, apps
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.checks import CheckMessage, Error, Info, Tags, Warning, register
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import find_commands
-from django.db import connections
+from django.db import DEFAULT_DB_ALIAS, connections, router
+from django.urls import NoReverseMatch, reverse
+from django.utils.module_loading import import_string
 
 from .conf import BY_NAME, DICT, SETTINGS, Kind, Setting, app_settings, given
 
@@ -89,6 +92,34 @@ def missing_database(**_: Any) -> list[CheckMessage]:
 
 
 @register(TAG)
+def database_without_router(**_: Any) -> list[CheckMessage]:
+    """W004: the workflows are in a database of their own, and no router makes their tables there alone."""
+    alias = app_settings.DATABASE
+    if alias == DEFAULT_DB_ALIAS or alias not in connections:
+        return []
+    made_in = sorted(each for each in connections if router.allow_migrate(each, "ezgh_workflows"))
+    if made_in == [alias]:
+        return []
+    told = f"{DICT}['DATABASE'] is {alias!r}, but `migrate` would make the workflow tables in {', '.join(made_in) or 'none'}."
+    hint = 'DATABASE_ROUTERS = ["ezgh_workflows_django.routers.WorkflowsRouter"]'
+    return [Warning(told, hint=hint, id="ezgh_workflows.W004")]
+
+
+@register(TAG)
+def starts_after_the_commit(**_: Any) -> list[CheckMessage]:
+    """I001: a start inside a transaction of the default database is sent after its commit, because the workflows are elsewhere."""
+    alias = app_settings.DATABASE
+    if alias == DEFAULT_DB_ALIAS or alias not in connections:
+        return []
+    told = (
+        f"The workflows are in the database {alias!r}: a start inside atomic() of another one is sent after its commit, "
+        "and lost where the process dies between the two."
+    )
+    hint = "Give such starts an idempotency key, and start again what must not be lost; or keep the workflows in the database they start from."
+    return [Info(told, hint=hint, id="ezgh_workflows.I001")]
+
+
+@register(TAG)
 def configured_isolation_level(**_: Any) -> list[CheckMessage]:
     """E007: settings that ask for another isolation level than READ COMMITTED."""
     return _isolation_faults(_configured_level(database)) if (database := _database()) is not None else []
@@ -120,11 +151,35 @@ def slow_sqlite(**_: Any) -> list[CheckMessage]:
 
 
 @register(TAG)
+def bare_asgi_application(**_: Any) -> list[CheckMessage]:
+    """W003: the ASGI application that the settings name is not `bounded`."""
+    path = getattr(settings, "ASGI_APPLICATION", None)
+    try:
+        application = import_string(path) if path else None
+    except ImportError:
+        return []  # whoever serves it says so
+    if application is None or getattr(application, "is_bounded", False) or not _serves_api():
+        return []
+    told = f"{path} is not `bounded`: large requests are read before they are refused, and what is held ends slowly when the server does."
+    hint = "In asgi.py, last: from ezgh_workflows_django.api.asgi import bounded; application = bounded(application)"
+    return [Warning(told, hint=hint, id="ezgh_workflows.W003")]
+
+
+@register(TAG)
 def taken_command(**_: Any) -> list[CheckMessage]:
     """W001: another installed app has a `runworker` too, and the first app in INSTALLED_APPS wins."""
     others = [config.name for config in apps.get_app_configs() if config.label != TAG and _has_command(config)]
     hint = "Run `manage.py workflows_worker`: the same command under a name that no other app takes."
     return [Warning(f"{other} has a command `{COMMAND}` too; the app listed first wins.", hint=hint, id="ezgh_workflows.W001") for other in others]
+
+
+def _serves_api() -> bool:
+    """Whether the project's URLs include the API's; a project of workers only may have neither these nor what they need."""
+    try:
+        reverse("ezgh_workflows:claim")
+    except (NoReverseMatch, ImproperlyConfigured, AttributeError, ImportError):
+        return False
+    return True
 
 
 def _known() -> Iterator[tuple[Setting, Any]]:

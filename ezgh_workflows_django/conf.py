@@ -41,7 +41,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("HEARTBEAT", "duration", timedelta(seconds=20), "How often workers are asked to send heartbeats; shorter than LEASE_TTL.", _SECOND),
     Setting("REQUEST_TIMEOUT", "duration", timedelta(seconds=30), "How long a request may take here; a claim is held at most four fifths of it.", _SECOND),
     Setting("MAX_CLAIM", "count", 100, "The most leases one claim may ask for.", 1),
-    Setting("MAX_HELD", "count", 2_000, "The most claims one server process holds open.", 1),
+    Setting("MAX_HELD", "count", 2_000, "The most requests (claims, event streams, waits for a run) that one server process holds open.", 1),
     Setting("MAX_PAYLOAD_BYTES", "bytes", 1024 * 1024, "The largest payload, output, state or event, as JSON text.", 1024),
     Setting("MAX_LEASE_BYTES", "bytes", 8 * 1024 * 1024, "The largest answer to a claim; larger parts go by reference.", 1024),
     Setting("MAX_REQUEST_BYTES", "bytes", 16 * 1024 * 1024, "The largest request that is read.", 1024),
@@ -52,6 +52,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("RETENTION", "duration", timedelta(days=30), "How long a run is kept after its end."),
     Setting("EVENT_RETENTION", "duration", timedelta(days=30), "How long an event is kept."),
     Setting("IDEMPOTENCY_TTL", "duration", timedelta(days=7), "How long a run with an idempotency key is kept after its end, at least."),
+    Setting("CURRENCY", "text", "USD", "The currency of every price and cost, as it is shown."),
     Setting("LISTEN_DSN", "optional text", None, "A direct PostgreSQL connection for LISTEN, where DATABASE goes through a pooler."),
     Setting("REDACT", "names", ("password", "secret", "token", "api_key", "authorization"), "Keys whose values the console masks."),
 )
@@ -73,6 +74,7 @@ class AppSettings:
     IDEMPOTENCY_TTL: timedelta
     DEFAULT_APP: str
     DATABASE: str
+    CURRENCY: str
     LISTEN_DSN: str | None
     MAX_CLAIM: int
     MAX_HELD: int

@@ -9,8 +9,9 @@ WorkflowsError
 ├── StartError               a run could not be started
 │   ├── NoServer             no engine in this process
 │   ├── UnknownWorkflow      no workflow of that name
-│   ├── NotAvailable         the definition asks for what this version can't do yet
+│   ├── NotAvailable         this version, or this way to the server, can't do what is asked
 │   ├── WorkflowNotAnnounced no live worker announces it: starts over HTTP only
+│   ├── ConcurrencyLimit     all slots are taken, and the workflow rejects what finds none
 │   ├── IdempotencyConflict  the key is taken by a start with other content
 │   └── StartBusy            another transaction holds the key for too long
 ├── NotFound                 no such run, step, lease, worker, app, project, key
@@ -19,6 +20,7 @@ WorkflowsError
 │   ├── UnknownLease
 │   ├── UnknownApp
 │   ├── UnknownProject       no such organization, or no such project in it
+│   ├── UnknownSchedule
 │   ├── UnknownKey
 │   ├── UnknownWorker        register again
 │   └── UnknownDefinition    register again
@@ -108,7 +110,7 @@ class UnknownWorkflow(StartError):
 
 
 class NotAvailable(StartError):
-    """The definition asks for a feature that this version, or this way to the server, refuses by name."""
+    """What is asked is something that this version, or this way to the server, refuses by name."""
 
 
 class WorkflowNotAnnounced(StartError):
@@ -117,12 +119,18 @@ class WorkflowNotAnnounced(StartError):
     code = "workflow_not_announced"
 
 
+class ConcurrencyLimit(StartError):
+    """All slots of the run's bucket are taken, and its workflow says `on_limit="reject"`: start it again once one is free."""
+
+    code = "concurrency_limit"
+
+
 class IdempotencyConflict(StartError):
     """The idempotency key belongs to a run with another payload or other labels."""
 
 
 class StartBusy(StartError):
-    """Another transaction has held the same idempotency key, or the whole SQLite file, for over 5 seconds."""
+    """Another transaction has held the same idempotency key, the same full bucket's door, or the whole SQLite file, for over 5 seconds."""
 
 
 class NotFound(WorkflowsError):
@@ -147,6 +155,10 @@ class UnknownApp(NotFound):
 
 class UnknownProject(NotFound):
     """No organization has that slug or id, or it has no such project, or the key that asks is another project's."""
+
+
+class UnknownSchedule(NotFound):
+    """No schedule has that id, or its workflow has that cron no longer."""
 
 
 class UnknownKey(NotFound):

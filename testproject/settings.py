@@ -1,4 +1,4 @@
-"""Settings of the test project, from the environment: DATABASE_URL, SECRET_KEY, DEBUG, ALLOWED_HOSTS, EXTRA_APPS, WORKFLOWS."""
+"""Settings of the test project, from the environment: DATABASE_URL, SECRET_KEY, DEBUG, ALLOWED_HOSTS, EXTRA_APPS, WORKFLOWS, TASKS."""
 
 import json
 from pathlib import Path
@@ -76,3 +76,5 @@ TIME_ZONE = "UTC"
 STATIC_URL = "static/"
 
 EZGH_WORKFLOWS = json.loads(env.str("WORKFLOWS", default="{}"))
+if env.str("TASKS", default=""):
+    TASKS = json.loads(env.str("TASKS"))

@@ -20,6 +20,11 @@ hypothesis_settings.register_profile("shared", deadline=None)
 hypothesis_settings.load_profile("shared")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many test processes again as there are cores: a third of the suite's time is waiting for processes and clocks."""
+    return max(2, (os.cpu_count() or 1) * 3 // 2)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Replace what UTF-8 can't carry in captured logs: reports travel between xdist's processes, and some tests log half a surrogate pair."""
@@ -39,8 +44,13 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
 @pytest.fixture
 def child_env(transactional_db: None) -> Mapping[str, str]:
     """The environment of a child process that works on this test's database: pass it as `env`, run it in `ROOT`."""
+    return environment(url_of(connections["default"].settings_dict))
+
+
+def environment(database_url: str) -> Mapping[str, str]:
+    """The environment of a child process that works on that database."""
     return os.environ | {
-        "DATABASE_URL": url_of(connections["default"].settings_dict),
+        "DATABASE_URL": database_url,
         "DJANGO_SETTINGS_MODULE": "testproject.settings",
         "PYTHONPATH": str(ROOT),
         "PYTHONUNBUFFERED": "1",

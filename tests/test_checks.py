@@ -15,6 +15,7 @@ from django.db import connections
 from django.test import modify_settings, override_settings
 
 from ezgh_workflows_django import checks
+from ezgh_workflows_django.contrib.tasks import WorkflowsBackend
 
 from .conftest import ROOT
 
@@ -58,7 +59,7 @@ def test_e001_an_unknown_key_is_named_with_the_nearest() -> None:
 
 @override_settings(EZGH_WORKFLOWS={"ZZZ": 1})
 def test_e001_a_key_like_no_other_gets_the_list() -> None:
-    assert "ANNOUNCEMENT_TTL, DATABASE" in (found()["ezgh_workflows.E001"].hint or "")
+    assert "ANNOUNCEMENT_TTL, CURRENCY, DATABASE" in (found()["ezgh_workflows.E001"].hint or "")
 
 
 @pytest.mark.parametrize(
@@ -225,3 +226,76 @@ def test_w001_another_app_has_a_runworker() -> None:
     message = found()["ezgh_workflows.W001"]
     assert message.msg.startswith("tests.rival has a command `runworker` too")
     assert "workflows_worker" in (message.hint or "")
+
+
+@contextmanager
+def apart(**settings: Any) -> Iterator[None]:
+    """A project that keeps the workflows in a database of their own."""
+    connections.settings["apart"] = connections.settings["default"]
+    try:
+        with override_settings(EZGH_WORKFLOWS={"DATABASE": "apart"}, **settings):
+            yield
+    finally:
+        del connections.settings["apart"]
+        if hasattr(connections._connections, "apart"):
+            delattr(connections._connections, "apart")
+
+
+def test_w004_no_router_keeps_the_tables_in_the_workflows_own_database() -> None:
+    with apart():
+        message = found()["ezgh_workflows.W004"]
+    assert "would make the workflow tables in apart, default" in message.msg
+    assert "WorkflowsRouter" in (message.hint or "")
+
+
+def test_i001_starts_are_sent_after_the_commit_of_another_database() -> None:
+    with apart(DATABASE_ROUTERS=["ezgh_workflows_django.routers.WorkflowsRouter"]):
+        assert list(found()) == ["ezgh_workflows.I001"]
+
+
+def test_e020_a_backend_of_tasks_without_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django.apps.apps.is_installed", lambda name: False)
+    [message] = WorkflowsBackend("default", {}).check()
+    assert (message.id, "INSTALLED_APPS" in (message.hint or "")) == ("ezgh_workflows.E020", True)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"RETRIES": 3}, "no option 'RETRIES'"),
+        ({"RETRY": {"attempts": 3}}, "RETRY has no attempts"),
+        ({"RETRY": 3}, "RETRY is int"),
+        ({"MODULES": "tasks"}, "MODULES is a list"),
+    ],
+)
+def test_e021_a_backend_of_tasks_with_bad_options(options: dict[str, Any], text: str) -> None:
+    [message] = WorkflowsBackend("default", {"OPTIONS": options}).check()
+    assert (message.id, text in message.msg) == ("ezgh_workflows.E021", True)
+
+
+def test_e022_a_queue_of_tasks_that_can_be_no_app() -> None:
+    [message] = WorkflowsBackend("default", {"QUEUES": ["not an app"]}).check()
+    assert (message.id, "'not an app'" in message.msg) == ("ezgh_workflows.E022", True)
+
+
+def test_a_backend_of_tasks_that_is_configured_well() -> None:
+    params = {"QUEUES": ["default", "emails"], "OPTIONS": {"RETRY": {"max_attempts": 3}, "MODULES": ["tests.contrib.jobs"]}}
+    assert list(WorkflowsBackend("default", params).check()) == []
+
+
+@override_settings(ASGI_APPLICATION="django.core.handlers.asgi.ASGIHandler")
+def test_w003_an_asgi_application_without_the_line() -> None:
+    message = found()["ezgh_workflows.W003"]
+    assert "ASGIHandler is not `bounded`" in message.msg
+    assert "import bounded" in (message.hint or "")
+
+
+@pytest.mark.parametrize("path", [None, "nowhere.application", "testproject.asgi.application"])
+def test_w003_says_nothing_of_a_project_without_one_or_with_the_line(path: str | None) -> None:
+    with override_settings(ASGI_APPLICATION=path):
+        assert found() == {}
+
+
+@override_settings(ASGI_APPLICATION="django.core.handlers.asgi.ASGIHandler", ROOT_URLCONF="django.contrib.auth.urls")
+def test_w003_says_nothing_of_a_project_that_does_not_serve_the_api() -> None:
+    assert found() == {}

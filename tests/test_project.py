@@ -15,7 +15,6 @@ import environ
 import pytest
 from django.contrib.auth import get_user_model
 
-from ezgh_workflows_django import checks
 from ezgh_workflows_django.conf import SETTINGS, Setting
 
 from .addresses import url_of
@@ -193,10 +192,10 @@ def test_a_setting_is_documented_with_its_line_and_default(setting: Setting) -> 
 
 
 def ids_in(text: str) -> set[str]:
-    return set(re.findall(r'"(ezgh_workflows\.[EW]\d{3})"', text))
+    return set(re.findall(r'"(ezgh_workflows\.[EWI]\d{3})"', text))
 
 
-CHECKS = ids_in(Path(checks.__file__).read_text()) | ids_in((PACKAGE / "apps.py").read_text())
+CHECKS = set[str]().union(*(ids_in((PACKAGE / file).read_text()) for file in ("checks.py", "apps.py", "contrib/tasks/backend.py")))
 
 
 def test_the_page_of_checks_has_each_check_and_no_other() -> None:

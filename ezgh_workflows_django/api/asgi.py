@@ -1,11 +1,11 @@
-"""`application = bounded(get_asgi_application())` in a project's asgi.py: a request that is too large is refused before it is read.
+"""`application = bounded(get_asgi_application())` in a project's asgi.py: what is too large is not read, what is held ends with the server.
 
 Django itself reads every body to its end, to disk where it is large, before a view is asked. Only requests to this API are looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
 
@@ -14,27 +14,34 @@ from django.urls import Resolver404, resolve
 from ..conf import app_settings
 from .base import ApiView
 from .errors import Told
+from .exits import Exit, Message, Receive, Send, send_response
 from .plain_json import too_large
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[dict[str, Any], Any, Any], Coroutine[Any, Any, None]]
 
 
 def bounded(application: Application) -> Application:
-    """That application, which never sees a request to this API over `MAX_REQUEST_BYTES`."""
+    """That application, which never sees a request to this API over `MAX_REQUEST_BYTES`, and lets go of what is held when the server goes."""
 
     async def wrapped(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         size = _told_size(scope)
-        if scope["type"] != "http" or (size is not None and size <= app_settings.MAX_REQUEST_BYTES) or not _is_ours(scope):
+        if scope["type"] != "http":
             await application(scope, receive, send)
+        elif (size is not None and size <= app_settings.MAX_REQUEST_BYTES) or not _is_ours(scope):
+            await _with_exit(application, scope, receive, send)
         elif size is not None:
             await _refuse(send)
         else:
             await _Counted(application, receive, send).run(scope)
 
+    vars(wrapped)["is_bounded"] = True  # check W003 looks for it
     return wrapped
+
+
+async def _with_exit(application: Application, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+    way = Exit(scope, receive, send)
+    await application(way.scope, way.receive, way.send)
+    await way.end()
 
 
 class _Counted:
@@ -48,7 +55,7 @@ class _Counted:
         self._is_over = False
 
     async def run(self, scope: dict[str, Any]) -> None:
-        await self._application(scope, self._count, self._pass_on)
+        await _with_exit(self._application, scope, self._count, self._pass_on)
         if self._is_over:
             await _refuse(self._send)
 
@@ -82,7 +89,4 @@ def _is_ours(scope: dict[str, Any]) -> bool:
 
 
 async def _refuse(send: Send) -> None:
-    body = Told(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "payload_too_large", too_large()).to_response().content
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": int(HTTPStatus.REQUEST_ENTITY_TOO_LARGE), "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send_response(send, Told(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "payload_too_large", too_large(), headers={"Connection": "close"}).to_response())

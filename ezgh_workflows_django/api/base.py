@@ -30,6 +30,7 @@ from ..errors import KeyRefused, NotPermitted
 from . import errors, threads, watch
 from .callers import KeyAuthentication, Permitted, StaffAuthentication
 from .plain_json import JsonParser, TooLarge, too_large
+from .throttles import ReadThrottle
 from .ticking import ticking
 
 T = TypeVar("T")
@@ -52,7 +53,7 @@ class ApiView(APIView):
 
     authentication_classes: Sequence[type[BaseAuthentication]] = (KeyAuthentication,)
     permission_classes: Sequence[type[BasePermission]] = (Permitted,)
-    throttle_classes: Sequence[type[BaseThrottle]] = ()
+    throttle_classes: Sequence[type[BaseThrottle]] = (ReadThrottle,)
     parser_classes = (JsonParser,)
     renderer_classes = (JSONRenderer,)
     content_negotiation_class = JsonOnly
@@ -85,6 +86,10 @@ class ApiView(APIView):
         """Check who is calling, then do `call`, both off the event loop. Raises what either raises."""
         return await threads.work(request._request, lambda: self._checked(request, call))
 
+    async def work_again(self, request: Request, call: Callable[[], T]) -> T:
+        """As `work`, for a request that is answered bit by bit: who is calling is checked anew, so that a key which was revoked is told no more."""
+        return await threads.work(request._request, lambda: self._checked_again(request, call))
+
     def read(self, request: Request, shape: type[Serializer[Any]]) -> Any:
         """The request's body in that shape, unknown fields left out. Raises `ValidationError` with every bad field."""
         serializer = shape(data=request.data)
@@ -116,6 +121,7 @@ class ApiView(APIView):
         name = (request.method or "").lower()
         handler = getattr(self, name, None) if name in self.http_method_names else None
         if handler is None:
+            self.headers = {"Allow": ", ".join(self.allowed_methods)}
             raise exceptions.MethodNotAllowed(request.method or "")
         if inspect.iscoroutinefunction(handler):
             return await handler(request, **kwargs)
@@ -130,10 +136,17 @@ class ApiView(APIView):
             watch.refused(request._request, error, getattr(request, "_auth", None))
             raise
 
+    def _checked_again(self, request: Request, call: Callable[[], T]) -> T:
+        found = next((found for each in self.get_authenticators() if (found := each.authenticate(request)) is not None), (None, None))
+        request.auth = found[1]
+        self.check_permissions(request)
+        return call()
+
 
 class WorkerView(ApiView):
-    """A view for workers: its calls keep maintenance going."""
+    """A view for workers: its calls keep maintenance going, and are never throttled."""
 
+    throttle_classes = ()
     needs: ClassVar[Mapping[str, tuple[str, ...]]] = {"POST": (permissions.POLL,), "GET": (permissions.POLL,)}
 
     async def _handle(self, request: Request, **kwargs: Any) -> Any:

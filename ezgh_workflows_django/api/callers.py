@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser
+from django.views.decorators.debug import sensitive_variables
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
 from rest_framework.exceptions import NotAuthenticated
 from rest_framework.permissions import BasePermission
@@ -23,6 +24,7 @@ SCHEME = "Bearer"
 class KeyAuthentication(BaseAuthentication):
     """`Authorization: Bearer <key>`. Checked on every request."""
 
+    @sensitive_variables("text")  # an error report shows it not
     def authenticate(self, request: Request) -> tuple[Any, Identity] | None:
         """The key's identity; None without such a header. Raises `KeyRefused`."""
         scheme, _, text = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")

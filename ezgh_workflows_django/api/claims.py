@@ -7,6 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Final
 
 from django.http import HttpResponse
@@ -16,12 +17,11 @@ from ..conf import app_settings
 from ..definitions.durations import milliseconds
 from ..engine import announcing, leases, permissions, wakeups
 from ..engine.workers import MAX_WAIT_MS
-from ..errors import UnknownWorker
 from ..protocol import answers_json, calls_json
 from ..protocol.messages import Claimed, ClaimRequest, Serve
-from . import parts, reach, threads, worker_shapes
+from . import exits, parts, reach, threads, worker_shapes
 from .base import WorkerView, caller
-from .dispatcher import Dispatcher, give_back, seconds_to_next
+from .dispatcher import NOTHING, Dispatcher, Leave, give_back, seconds_to_next
 from .docs import WORKER, call
 from .holds import Holds, holds
 from .plain_json import to_response
@@ -95,7 +95,9 @@ class ClaimView(WorkerView):
         if dispatchers is None or not dispatchers.has_room or not opened.call.serving:
             return _answer(Claimed(retry_after_ms=RETRY_AFTER_MS))
         seconds = min(until - time.monotonic(), opened.request.wait_ms / 1000)
-        return _answer(await _hold(dispatchers.dispatcher(opened.app_id), opened, seconds))
+        leave = exits.leaving(request._request)
+        dispatcher = dispatchers.dispatcher(opened.app_id)
+        return _answer(await _hold(dispatcher, opened, seconds, lambda claimed: leave(_answer(claimed) if claimed.leases else _nothing())))
 
     def _open(self, request: Request, dispatchers: Holds | None) -> Opened:
         """Check the claim, and look for it. Two statements where nothing is to be had: the key's and the session's."""
@@ -104,9 +106,7 @@ class ClaimView(WorkerView):
         identity = caller(request)
         if message.run is not None:
             reach.run(identity, message.run)
-        opening = leases.open_claim(message, remembered.of(message))
-        if not identity.reaches(opening.session.app):
-            raise UnknownWorker(f"worker session {message.worker_id[:64]} is not known: register again")
+        opening = leases.open_claim(message, remembered.of(message), by=identity)
         remembered.keep(message, opening.serving)
         if announced := asked["announce"]:
             identity.need(permissions.SYNC)
@@ -124,10 +124,10 @@ def longest_hold_ms() -> int:
     return min(MAX_WAIT_MS, milliseconds(app_settings.REQUEST_TIMEOUT) * 4 // 5)
 
 
-async def _hold(dispatcher: Dispatcher, opened: Opened, seconds: float) -> Claimed:
+async def _hold(dispatcher: Dispatcher, opened: Opened, seconds: float, leave: Leave) -> Claimed:
     if opened.due_in is not None:
         dispatcher.found_nothing(opened.call, opened.rings, opened.due_in)
-    return await dispatcher.wait(opened.call, max(0.0, seconds))
+    return await dispatcher.wait(opened.call, max(0.0, seconds), leave)
 
 
 def _answer(claimed: Claimed) -> HttpResponse:
@@ -135,6 +135,12 @@ def _answer(claimed: Claimed) -> HttpResponse:
     if len(claimed.leases) == 1:  # several are bounded by the claim itself; one alone may be over
         told["leases"] = [parts.cut(lease) for lease in told["leases"]]
     return to_response(told)
+
+
+@cache
+def _nothing() -> HttpResponse:
+    """One for all that leave with it."""
+    return _answer(NOTHING)
 
 
 def _given_to_nobody(opening: asyncio.Future[Opened]) -> None:

@@ -25,12 +25,23 @@ IDLE_AFTER: Final = 60.0
 """Seconds after which a look that nobody shares any more is forgotten, where many are remembered."""
 
 
+Leave = Callable[[Claimed], bool]
+"""Lets a held claim leave with that, past Django. False where it can't."""
+
+
 @dataclass(slots=True)
 class Waiter:
-    """A claim that is held."""
+    """A claim that is held. One that `has_left` has its answer, and is not waited for."""
 
     call: leases.Claim
+    leave: Leave
     answer: asyncio.Future[Claimed]
+    has_left: bool = False
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether nothing more can be given to it."""
+        return self.answer.done() or self.has_left
 
     @property
     def key(self) -> Hashable:
@@ -72,9 +83,9 @@ class Dispatcher:
         now = time.monotonic()
         self._looked[key_of(call)] = Looked(rings, now, now + min(due_in, wakeups.listener.patience))
 
-    async def wait(self, call: leases.Claim, seconds: float) -> Claimed:
+    async def wait(self, call: leases.Claim, seconds: float, leave: Leave) -> Claimed:
         """Hold a claim until there is something for it, at most so long. Cancelled, it gives back what it had been given meanwhile."""
-        waiter = Waiter(call, asyncio.get_running_loop().create_future())
+        waiter = Waiter(call, leave, asyncio.get_running_loop().create_future())
         self._waiting.append(waiter)
         self._rung.set()  # the round that comes takes it in
         if self._task is None or self._task.done():
@@ -83,7 +94,7 @@ class Dispatcher:
             await asyncio.wait([waiter.answer], timeout=seconds)
             return waiter.answer.result() if waiter.answer.done() else NOTHING
         except asyncio.CancelledError:
-            if waiter.answer.done():
+            if waiter.answer.done() and not waiter.has_left:
                 give_back(waiter.answer.result().leases)
             raise
         finally:
@@ -98,7 +109,8 @@ class Dispatcher:
     def close(self) -> None:
         """Answer everybody who waits."""
         for waiter in self._waiting:
-            if not waiter.answer.done():
+            waiter.has_left = waiter.leave(waiter.answer.result() if waiter.answer.done() else NOTHING)
+            if not waiter.is_answered:
                 waiter.answer.set_result(NOTHING)
 
     async def _serve(self) -> None:
@@ -110,8 +122,10 @@ class Dispatcher:
             await self._pause()
 
     async def _hand_out(self, key: Hashable) -> None:
-        """Look for the claims of one key, in their order, until one finds nothing."""
-        while waiter := next((each for each in self._waiting if each.key == key and not each.answer.done()), None):
+        """Look for the claims of one key, in their order, until one finds nothing. Those that come meanwhile have the next round: other keys come first."""
+        for waiter in [each for each in self._waiting if each.key == key]:
+            if waiter.is_answered:
+                continue
             if self.knows_empty(waiter.call):
                 return
             rings = wakeups.bell.rings(self.app_id)
@@ -124,7 +138,7 @@ class Dispatcher:
             if not claimed.leases:
                 self.found_nothing(waiter.call, rings, due_in)
                 return
-            if waiter.answer.done():  # it went away meanwhile
+            if waiter.is_answered:  # it went away meanwhile
                 give_back(claimed.leases)
             else:
                 waiter.answer.set_result(claimed)

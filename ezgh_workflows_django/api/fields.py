@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Final
 
+from django.core.validators import RegexValidator
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -59,7 +61,8 @@ class TextField(serializers.CharField):
     default_error_messages = {"no_text": "A text is needed."}
 
     def __init__(self, max_length: int | None = 255, **options: Any) -> None:
-        super().__init__(**({"trim_whitespace": False, "max_length": max_length} | options))
+        least = {} if options.get("allow_blank") else {"min_length": 1}  # as it is not blank; this says so in the document too
+        super().__init__(**({"trim_whitespace": False, "max_length": max_length, **least} | options))
 
     def to_internal_value(self, data: Any) -> str:
         """The text. A number is none."""
@@ -127,8 +130,56 @@ class MomentField(TextField):
         return text
 
 
+@extend_schema_field(OpenApiTypes.DATE)
+class DayField(TextField):
+    """A day (ISO 8601), kept as text."""
+
+    default_error_messages = {"no_day": "A day is needed, as in 2026-01-31."}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**({"max_length": 10} | options))
+
+    def to_internal_value(self, data: Any) -> str:
+        """The text."""
+        text = super().to_internal_value(data)
+        try:
+            return date.fromisoformat(text).isoformat()
+        except ValueError:
+            self.fail("no_day")
+
+
+class SwitchField(serializers.BooleanField):
+    """True or false. A text or a number is neither: whoever writes "no" or 0 is told, and not taken at somebody's guess."""
+
+    default_error_messages = {"no_switch": "True or false is needed."}
+
+    def to_internal_value(self, data: Any) -> bool:
+        """The truth value."""
+        if not isinstance(data, bool):
+            self.fail("no_switch")
+        return data
+
+
+class PatternField(TextField):
+    """A text of which the whole has this pattern."""
+
+    default_error_messages = {"no_match": "This is not of the form that is needed: {pattern}"}
+
+    def __init__(self, pattern: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._pattern = pattern
+        self.validators.append(RegexValidator(pattern))  # for the document
+
+    def to_internal_value(self, data: Any) -> str:
+        """The text."""
+        text = super().to_internal_value(data)
+        if re.fullmatch(self._pattern, text) is None:
+            self.fail("no_match", pattern=self._pattern)
+        return text
+
+
 class CountField(serializers.IntegerField):
-    """A whole number from `least` to `most`. A text, a truth value or a fraction is none."""
+    """A whole number from `least` to `most`. A text, a truth value or a fraction is none; 1.0 is one, as JSON Schema has it."""
 
     default_error_messages = {"no_count": "A whole number is needed."}
 
@@ -137,9 +188,10 @@ class CountField(serializers.IntegerField):
 
     def to_internal_value(self, data: Any) -> int:
         """The number."""
-        if isinstance(data, bool) or not isinstance(data, int):
+        is_whole = isinstance(data, int) or (isinstance(data, float) and data.is_integer())
+        if isinstance(data, bool) or not is_whole:
             self.fail("no_count")
-        return data
+        return int(data)
 
 
 def listed(child: Any, most: int, **options: Any) -> serializers.ListField:

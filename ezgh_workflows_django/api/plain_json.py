@@ -29,7 +29,7 @@ class JsonParser(BaseParser):
         text = stream.read(most + 1)
         if len(text) > most:
             raise TooLarge(too_large())
-        if not text.strip():
+        if not text.strip(b" \t\r\n"):
             return {}
         try:
             return json.loads(text, parse_constant=_refuse)

@@ -10,11 +10,11 @@ from typing import Final
 from django.db.models import QuerySet
 
 from ..conf import app_settings
-from ..engine import groups
+from ..engine import groups, schedules
 from ..engine.keys import Identity
 from ..engine.transactions import database
 from ..errors import InvalidArgument, UnknownApp, UnknownProject, UnknownRun, UnknownWorker
-from ..models import App, Lease, Project, Run, Worker
+from ..models import App, Lease, Project, Run, Schedule, Worker
 
 _FIRST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 """Nothing here is older, and MariaDB can't be asked about all that is."""
@@ -46,6 +46,11 @@ def project(identity: Identity, where: Mapping[str, str]) -> Project:
     """The caller's project, which the path is to name. Raises `UnknownProject`."""
     _check_project(identity, where)
     return Project.objects.using(database()).select_related("organization").get(pk=identity.project_id)
+
+
+def schedule(identity: Identity, schedule_id: str, where: Mapping[str, str]) -> Schedule:
+    """A schedule by its id. Raises `UnknownProject`, `UnknownSchedule`."""
+    return schedules.find(schedule_id, project(identity, where), identity.app_id)
 
 
 def runs(identity: Identity) -> QuerySet[Run]:

@@ -6,7 +6,7 @@ from typing import Final
 
 from django.urls import URLPattern, URLResolver, include, path
 
-from . import access, apps, bulk, claims, health, lease_calls, reference, runs, sessions, starting
+from . import access, apps, bulk, claims, health, lease_calls, metrics, prices, reference, runs, schedules, sessions, starting, stream
 
 WORKER: Final = [
     path("workers/register", sessions.RegisterView.as_view(), name="register"),
@@ -33,7 +33,9 @@ RUNS: Final = [
     path("runs/resume", bulk.BulkResumeView.as_view(), name="bulk-resume"),
     path("runs/<str:run_id>", runs.OneRunView.as_view(), name="run"),
     path("runs/<str:run_id>/journal", runs.JournalView.as_view(), name="journal"),
+    path("runs/<str:run_id>/events", stream.StreamView.as_view(), name="stream"),
     path("runs/<str:run_id>/graph", runs.GraphView.as_view(), name="graph"),
+    path("runs/<str:run_id>/spans", runs.SpansView.as_view(), name="spans"),
     path("runs/<str:run_id>/cancel", runs.CancelView.as_view(), name="cancel"),
     path("runs/<str:run_id>/pause", runs.PauseView.as_view(), name="pause"),
     path("runs/<str:run_id>/resume", runs.ResumeView.as_view(), name="resume"),
@@ -43,6 +45,7 @@ RUNS: Final = [
     path("runs/<str:run_id>/signal", runs.SignalView.as_view(), name="signal"),
     path("workflows", apps.WorkflowsView.as_view(), name="workflows"),
     path("events", starting.EventsView.as_view(), name="events"),
+    path("prices", prices.PricesView.as_view(), name="prices"),
 ]
 
 PROJECT: Final = [
@@ -52,6 +55,10 @@ PROJECT: Final = [
     path("apps/<str:app>/resume", apps.AppResumeView.as_view(), name="app-resume"),
     path("apps/<str:app>/workflows", apps.AppWorkflowsView.as_view(), name="app-workflows"),
     path("apps/<str:app>/runs", starting.AppRunsView.as_view(), name="app-runs"),
+    path("apps/<str:app>/schedules", schedules.SchedulesView.as_view(), name="app-schedules"),
+    path("schedules/<str:schedule_id>/pause", schedules.SchedulePauseView.as_view(), name="schedule-pause"),
+    path("schedules/<str:schedule_id>/resume", schedules.ScheduleResumeView.as_view(), name="schedule-resume"),
+    path("schedules/<str:schedule_id>/run", schedules.ScheduleRunView.as_view(), name="schedule-run"),
     path("keys", access.KeysView.as_view(), name="keys"),
     path("keys/<str:prefix>", access.KeyView.as_view(), name="key"),
     path("trails", access.TrailsView.as_view(), name="trails"),
@@ -59,6 +66,7 @@ PROJECT: Final = [
 
 SERVER: Final = [
     path("health", health.HealthView.as_view(), name="health"),
+    path("metrics", metrics.MetricsView.as_view(), name="metrics"),
     path("openapi.json", reference.DocumentView.as_view(), name="openapi"),
     path("docs", reference.PageView.as_view(), name="docs"),
 ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ..engine import catalog, payloads, reading
+from ..conf import app_settings
+from ..engine import catalog, payloads, reading, totals
 from ..engine.transactions import database
-from ..models import JournalEntry, Lease, Run, Step
-from ..protocol import codec
+from ..models import JournalEntry, Lease, Run, SpanRecord, Step
+from ..protocol import amounts, codec
 from ..protocol.states import RunStatus
 
 MOST_ATTEMPTS: Final = 200
@@ -35,6 +36,7 @@ def brief(run: Run) -> dict[str, Any]:
         "deadline_at": moment(run.deadline_at),
         "failure": payloads.from_text(run.failure),
         "reason": run.reason,
+        "cost": cost(run.usage),
     }
 
 
@@ -47,6 +49,9 @@ def in_full(run: Run) -> dict[str, Any]:
         "payload": payloads.from_text(run.payload),
         "state": payloads.from_text(run.state),
         "output": reading.output(run) if run.status == RunStatus.SUCCEEDED else None,
+        "trace_id": run.trace_id,
+        "usage": usage(run.usage),
+        "currency": app_settings.CURRENCY,
         "steps": [_step(step) for step in reading.steps(run)],
         "attempts": _attempts(run),
     }
@@ -80,6 +85,23 @@ def journal(run: Run, after: int, limit: int) -> dict[str, Any]:
     return {"entries": entries, "next": rows[limit - 1].seq if len(rows) > limit else None}
 
 
+def spans(run: Run, after: int, limit: int) -> dict[str, Any]:
+    """Some of the run's spans, in the order they came in."""
+    rows = list(SpanRecord.objects.using(database()).filter(run=run, pk__gt=after).order_by("pk")[: limit + 1])
+    return {"spans": [_span(row) for row in rows[:limit]], "next": rows[limit - 1].pk if len(rows) > limit else None}
+
+
+def usage(text: str | None) -> list[dict[str, Any]]:
+    """What was used in all, by model and unit."""
+    return [total.to_json() for total in totals.read(text)]
+
+
+def cost(text: str | None) -> str | None:
+    """What that cost, as far as it had a price."""
+    sum_ = totals.cost_of(totals.read(text))
+    return None if sum_ is None else amounts.text_of(sum_)
+
+
 def moment(at: Any) -> Any:
     """A moment as it travels; None stays None."""
     return codec.plain(at, "at")
@@ -97,6 +119,24 @@ def _step(step: Step) -> dict[str, Any]:
         "ended_at": moment(step.ended_at),
         "output": payloads.from_text(step.output),
         "failure": payloads.from_text(step.failure),
+        "usage": usage(step.usage),
+        "cost": cost(step.usage),
+    }
+
+
+def _span(row: SpanRecord) -> dict[str, Any]:
+    return {
+        "step": row.step,
+        "attempt": row.attempt,
+        "checkpoint": row.checkpoint,
+        "id": row.span_id,
+        "parent": row.parent,
+        "name": row.name,
+        "start": moment(row.started_at),
+        "end": moment(row.ended_at),
+        "attributes": payloads.from_text(row.attributes),
+        "usage": usage(row.usage),
+        "cost": None if row.cost is None else amounts.text_of(row.cost),
     }
 
 

@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from ..engine.start_requests import MAX_LABELS, MAX_PRIORITY
 from ..protocol.states import RunStatus
-from .fields import MAX_MS, CountField, JsonField, MomentField, ObjectField, Shape, TextField
+from .fields import MAX_INT, MAX_MS, CountField, JsonField, MomentField, ObjectField, Shape, SwitchField, TextField
 
 MOST_LISTED: Final = 200
 STATUSES: Final = [status.value for status in RunStatus]
@@ -25,7 +25,7 @@ class Start(Shape):
     correlation_id = TextField(required=False, allow_null=True, allow_blank=True)
     at = MomentField(required=False, allow_null=True)
     delay_ms = CountField(0, MAX_MS, required=False, allow_null=True)
-    priority = serializers.IntegerField(min_value=-MAX_PRIORITY, max_value=MAX_PRIORITY, required=False, default=0)
+    priority = CountField(-MAX_PRIORITY, MAX_PRIORITY, required=False, default=0)
     app = TextField(max_length=63, required=False, allow_null=True)
 
 
@@ -70,7 +70,7 @@ class Bulk(Shape):
     """A verb for many runs. With `preview` nothing is done."""
 
     filter = Filter()
-    preview = serializers.BooleanField(required=False, default=False)
+    preview = SwitchField(required=False, default=False)
     reason = TextField(max_length=MAX_REASON, required=False, allow_blank=True, default="")
 
 
@@ -80,10 +80,15 @@ class Wait(Shape):
     wait_ms = serializers.IntegerField(min_value=0, max_value=2**31 - 1, required=False, default=0)
 
 
-class JournalQuery(Shape):
+class StreamQuery(Shape):
+    """Where a stream of a journal begins."""
+
+    after = serializers.IntegerField(min_value=0, max_value=MAX_INT, required=False, default=0, help_text="`seq` of the last entry that is known.")
+
+
+class JournalQuery(StreamQuery):
     """Which entries of a journal, in its order."""
 
-    after = serializers.IntegerField(min_value=0, max_value=2**31 - 1, required=False, default=0, help_text="`seq` of the last entry that is known.")
     limit = serializers.IntegerField(min_value=1, max_value=1_000, required=False, default=200)
 
 
@@ -110,7 +115,7 @@ class Migrate(Shape):
     """The version to move to. With `dry_run` nothing is done."""
 
     version = TextField(max_length=16)
-    dry_run = serializers.BooleanField(required=False, default=False)
+    dry_run = SwitchField(required=False, default=False)
 
 
 class Signal(Shape):

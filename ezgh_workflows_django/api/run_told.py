@@ -8,6 +8,7 @@ from rest_framework import serializers
 
 from .fields import JsonField, MomentField, NumberField, ObjectField, SaidField, Shape, shape
 from .run_shapes import STATUSES
+from .usage_shapes import UsageTold
 
 _RUN: Final[dict[str, Any]] = {
     "id": SaidField(),
@@ -29,6 +30,7 @@ _RUN: Final[dict[str, Any]] = {
     "deadline_at": MomentField(allow_null=True),
     "failure": ObjectField(allow_null=True),
     "reason": SaidField(),
+    "cost": SaidField(allow_null=True, help_text="Of what had a price when it came in, as a decimal; null where nothing had one."),
 }
 
 RunTold = shape("RunTold", **_RUN)
@@ -47,6 +49,8 @@ class StepTold(Shape):
     ended_at = MomentField(allow_null=True)
     output = JsonField()
     failure = ObjectField(allow_null=True)
+    usage = serializers.ListField(child=UsageTold())
+    cost = SaidField(allow_null=True)
 
 
 class AttemptTold(Shape):
@@ -79,6 +83,9 @@ RunInFull = shape(
     payload=JsonField(),
     state=ObjectField(),
     output=JsonField(),
+    trace_id=SaidField(),
+    usage=serializers.ListField(child=UsageTold()),
+    currency=SaidField(help_text="Of every cost here."),
     steps=serializers.ListField(child=StepTold()),
     attempts=serializers.ListField(child=AttemptTold()),
 )
@@ -100,6 +107,14 @@ EntryTold = shape(
     attempt=NumberField(allow_null=True),
     worker=SaidField(),
     data=ObjectField(),
+)
+
+
+StreamedEvent = shape(
+    "StreamedEvent",
+    id=SaidField(required=False, help_text="`seq` of the entry."),
+    event=SaidField(required=False, help_text="`end` for the last one, once the run is over."),
+    data=SaidField(help_text="The entry, as JSON; with `end`, the run's id and status."),
 )
 
 

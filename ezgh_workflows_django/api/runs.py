@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -11,19 +13,17 @@ from rest_framework.request import Request
 from ..engine import episodes, events, runs, versions
 from ..engine.versions import Migration
 from ..models import Run
-from . import reach, run_answers, run_shapes, run_told, threads, watch
+from . import exits, reach, run_answers, run_shapes, run_told, threads, usage_shapes, watch
 from .base import RunView, caller
 from .claims import longest_hold_ms
 from .docs import RUNS, call
 from .holds import holds
 from .plain_json import to_response
-from .throttles import KeyThrottle
 
 
 class ReadView(RunView):
     """Looking at a run is in the trail, once for each caller, run and hour."""
 
-    throttle_classes = (KeyThrottle,)
     needs = {"GET": ("workflows.runs.read",)}
 
     def seen(self, request: Request, run_id: str) -> Run:
@@ -36,16 +36,18 @@ class ReadView(RunView):
 class OneRunView(ReadView):
     """A run in full."""
 
-    @call(RUNS, "Get a run", None, run_told.RunInFull, query=run_shapes.Wait, also=(429,))
+    @call(RUNS, "Get a run", None, run_told.RunInFull, query=run_shapes.Wait)
     async def get(self, request: Request, run_id: str) -> HttpResponse:
         """How it stands, what it waits for, its steps and attempts. With `wait_ms`, held until the run is over, where the server can hold."""
         held = holds() if threads.is_async(request._request) else None
         told, wait_ms = await self.work(request, lambda: self._read(request, run_id))
+        answer = to_response(told)
         if held is not None and wait_ms and told["ended_at"] is None and held.has_room:
-            run = await threads.threads.run(lambda: reach.run(caller(request), run_id))
-            await held.watch_runs().wait(run.pk, min(wait_ms, longest_hold_ms()) / 1000)
-            told = await threads.threads.run(lambda: run_answers.in_full(reach.run(caller(request), run_id)))
-        return to_response(told)
+            seconds = min(wait_ms, longest_hold_ms()) / 1000
+            await held.watch_runs().wait(uuid.UUID(told["id"]), seconds, partial(exits.leaving(request._request), answer))
+            if not held.is_closing:
+                answer = to_response(await threads.threads.run(lambda: run_answers.in_full(reach.run(caller(request), run_id))))
+        return answer
 
     def _read(self, request: Request, run_id: str) -> tuple[Any, int]:
         wait_ms = self.read_query(request, run_shapes.Wait)["wait_ms"]
@@ -55,17 +57,27 @@ class OneRunView(ReadView):
 class JournalView(ReadView):
     """What happened to a run."""
 
-    @call(RUNS, "Read a run's journal", None, run_told.JournalTold, query=run_shapes.JournalQuery, also=(429,))
+    @call(RUNS, "Read a run's journal", None, run_told.JournalTold, query=run_shapes.JournalQuery)
     def get(self, request: Request, run_id: str) -> HttpResponse:
         """In order, from `after` on."""
         asked = self.read_query(request, run_shapes.JournalQuery)
         return to_response(run_answers.journal(self.seen(request, run_id), asked["after"], asked["limit"]))
 
 
+class SpansView(ReadView):
+    """What its bodies did when."""
+
+    @call(RUNS, "Read a run's spans", None, usage_shapes.SpansTold, query=usage_shapes.SpansQuery)
+    def get(self, request: Request, run_id: str) -> HttpResponse:
+        """As workers told them, in the order they came in, each with its own usage and cost."""
+        asked = self.read_query(request, usage_shapes.SpansQuery)
+        return to_response(run_answers.spans(self.seen(request, run_id), asked["after"], asked["limit"]))
+
+
 class GraphView(ReadView):
     """What a run is made of."""
 
-    @call(RUNS, "Get a run's graph", None, run_told.GraphTold, also=(429,))
+    @call(RUNS, "Get a run's graph", None, run_told.GraphTold)
     def get(self, request: Request, run_id: str) -> HttpResponse:
         """The steps of the version it is pinned to, with where each stands."""
         return to_response(run_answers.graph(self.seen(request, run_id)))

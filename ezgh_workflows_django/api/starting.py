@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from django.http import HttpResponse
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
 from ..definitions.durations import from_milliseconds
 from ..definitions.starts import MISSING, Start
 from ..engine import announcing, events, starts
+from ..protocol import tracing
 from . import choosing, reach, run_answers, run_shapes, run_told
 from .base import RunView, caller
 from .docs import RUNS, call
 from .plain_json import to_response
 from .throttles import KeyThrottle
+
+CALLERS_TRACE: Final = OpenApiParameter(
+    tracing.HEADER,
+    {"type": "string"},
+    OpenApiParameter.HEADER,
+    description="The caller's span (W3C): the run joins its trace. One that is malformed counts as none.",
+)
 
 
 class RunsView(RunView):
@@ -31,18 +40,19 @@ class RunsView(RunView):
         run_shapes.Start,
         run_told.RunTold,
         status=(HTTPStatus.CREATED, HTTPStatus.OK),
-        conflicts="`workflow_not_announced`, `idempotency_conflict`",
+        conflicts="`workflow_not_announced`, `idempotency_conflict`, `concurrency_limit`",
         also=(429,),
+        headers=[CALLERS_TRACE],
     )
     def post(self, request: Request, **where: str) -> HttpResponse:
         """201, or 200 with the run that has the idempotency key. It pins the newest stored version among those that live workers announce."""
         asked = self.read(request, run_shapes.Start)
         app = reach.app(caller(request), where.get("app") or asked.get("app"), where)
-        run = starts.start(announcing.newest(app, asked["workflow"]), _start(asked))
+        run = starts.start(announcing.newest(app, asked["workflow"]), _start(asked, request.headers.get(tracing.HEADER)))
         run.app = app
         return to_response(run_answers.brief(run), HTTPStatus.CREATED if run.is_new else HTTPStatus.OK)
 
-    @call(RUNS, "List runs", None, run_told.RunsTold, query=run_shapes.RunsQuery, also=(429,))
+    @call(RUNS, "List runs", None, run_told.RunsTold, query=run_shapes.RunsQuery)
     def get(self, request: Request, **where: str) -> HttpResponse:
         """The newest first. `label.NAME=VALUE` in the query chooses by label."""
         asked = self.read_query(request, run_shapes.RunsQuery)
@@ -64,14 +74,15 @@ class AppRunsView(RunsView):
         run_shapes.Start,
         run_told.RunTold,
         status=(HTTPStatus.CREATED, HTTPStatus.OK),
-        conflicts="`workflow_not_announced`, `idempotency_conflict`",
+        conflicts="`workflow_not_announced`, `idempotency_conflict`, `concurrency_limit`",
         also=(429,),
+        headers=[CALLERS_TRACE],
     )
     def post(self, request: Request, **where: str) -> HttpResponse:
         """As starting a run; the path names the app."""
         return super().post(request, **where)
 
-    @call(RUNS, "List runs of an app", None, run_told.RunsTold, query=run_shapes.RunsQuery, also=(429,))
+    @call(RUNS, "List runs of an app", None, run_told.RunsTold, query=run_shapes.RunsQuery)
     def get(self, request: Request, **where: str) -> HttpResponse:
         """As listing runs; the path names the app."""
         return super().get(request, **where)
@@ -93,7 +104,7 @@ class EventsView(RunView):
         return to_response({"id": receipt.id, "known": receipt.known}, HTTPStatus.OK if receipt.known else HTTPStatus.CREATED)
 
 
-def _start(asked: Any) -> Start:
+def _start(asked: Any, traceparent: str | None) -> Start:
     at = asked.get("at")
     return Start(
         payload=asked.get("payload", MISSING),
@@ -103,4 +114,5 @@ def _start(asked: Any) -> Start:
         at=None if at is None else datetime.fromisoformat(at),
         delay=from_milliseconds(asked.get("delay_ms")),
         priority=asked["priority"],
+        traceparent=traceparent,
     )

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from ..engine.apps import MAX_REASON, MOST_PARTITIONS
+from ..engine.apps import MAX_REASON, MOST_PARTITIONS, NAME, QUEUE
 from ..engine.keys import MAX_NAME
 from ..engine.tenancy import DEFAULT
 from ..engine.trail import MAX_PAGE
-from .fields import CountField, MomentField, NumberField, ObjectField, SaidField, Shape, TextField, shape
+from .fields import CountField, MomentField, NumberField, ObjectField, PatternField, SaidField, Shape, TextField, shape
 
 
 class NewApp(Shape):
     """An app to create."""
 
-    name = TextField(max_length=63)
-    kind = TextField(max_length=16, required=False, default="pull", help_text='"pull" is the only kind.')
-    queue = TextField(max_length=63, required=False, default=DEFAULT)
+    name = PatternField(f"^{NAME.pattern}$", max_length=63, help_text="Not digits alone: those would be an id.")
+    kind = serializers.ChoiceField(choices=["pull"], required=False, default="pull")
+    queue = PatternField(f"^{QUEUE.pattern}$", max_length=63, required=False, default=DEFAULT)
     partitions = CountField(1, MOST_PARTITIONS, required=False, default=4)
 
 

@@ -55,3 +55,11 @@ class KeyThrottle(BaseThrottle):
     def wait(self) -> float:
         """Seconds until it may call again."""
         return self._wait
+
+
+class ReadThrottle(KeyThrottle):
+    """Throttles what only looks."""
+
+    def allow_request(self, request: Request, view: Any) -> bool:
+        """Whether the key may call now."""
+        return request.method != "GET" or super().allow_request(request, view)

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from ..engine import trail
 from ..engine.clock import Now, read_at
-from ..engine.keys import ACTOR, Identity
+from ..engine.keys import ACTOR, Identity, masked
 from ..engine.transactions import database
 from ..errors import KeyRefused, NotPermitted
 from ..models import Project, Run
@@ -35,7 +35,7 @@ def refused(request: HttpRequest, error: KeyRefused | NotPermitted, identity: Id
         return
     status = 401 if isinstance(error, KeyRefused) else 403
     try:
-        _note(project_id, "RefusePoll", (ACTOR, prefix), ("code", str(status)), path=request.path[:255], why=why)
+        _note(project_id, "RefusePoll", (ACTOR, prefix), ("code", str(status)), path=masked(request.path)[:255], why=why)
     except DatabaseError as failure:  # the refusal itself must not hang on it
         logger.warning("key %s was refused (%d), and the trail could not be told: %s", prefix, status, failure)
 

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from rest_framework import serializers
 
+from ..protocol.notes import MAX_MODEL, MAX_SPANS, MAX_UNIT
 from ..protocol.states import CheckpointKind, Mode, WaitKind
-from .fields import MAX_MS, CountField, FreeTextField, IdField, JsonField, MomentField, ObjectField, Shape, TextField, listed, shape
+from .fields import MAX_MS, CountField, FreeTextField, IdField, JsonField, MomentField, ObjectField, PatternField, Shape, SwitchField, TextField, listed, shape
 
 MAX_ITEMS: Final = 1_000
 """How many leases, waits, notes or payloads one call carries."""
@@ -26,6 +27,7 @@ class Registration(Shape):
     definitions = listed(ObjectField(), MAX_DEFINITIONS, help_text="`Workflow.to_spec()` of what it serves.")
     sdk = TextField(required=False, allow_blank=True, default="")
     host = TextField(required=False, allow_blank=True, default="")
+    cron = SwitchField(required=False, default=False, help_text="Fire the schedules of a developer's own app (`dev-…`) while this session lives.")
 
 
 class Serve(Shape):
@@ -51,14 +53,16 @@ class Claim(Shape):
 class Usage(Shape):
     """How much of something a body used."""
 
-    unit = TextField(max_length=64)
-    amount = serializers.RegexField(r"^-?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?$", help_text="A decimal as text.")
-    model = TextField(required=False, allow_null=True)
+    unit = TextField(max_length=MAX_UNIT)
+    amount = PatternField(r"^-?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?$", help_text="A decimal of zero or more, as text.")
+    model = TextField(max_length=MAX_MODEL, required=False, allow_null=True)
 
 
 _NOTES: Final[dict[str, Any]] = {
-    "usage": serializers.ListField(child=Usage(), max_length=MAX_ITEMS, required=False, default=list),
-    "spans": listed(ObjectField(), MAX_ITEMS),
+    "usage": serializers.ListField(
+        child=Usage(), max_length=MAX_ITEMS, required=False, default=list, help_text="What counts. Left out, it is what the spans add up to."
+    ),
+    "spans": listed(ObjectField(), MAX_SPANS, help_text="`{id, parent?, name, start, end, attributes?, usage?}`; ids are 16 hex digits."),
 }
 
 _STATE: Final[dict[str, Any]] = {"state": ObjectField(required=False, allow_null=True, help_text="A patch of top-level keys of the run's state.")}
@@ -71,7 +75,7 @@ Fail = shape(
     message=FreeTextField(required=False, default=""),
     type=FreeTextField(required=False, allow_null=True),
     retry_after_ms=CountField(0, MAX_MS, required=False, allow_null=True),
-    body_ended=serializers.BooleanField(required=False, default=True, help_text="False where the body may still be at work."),
+    body_ended=SwitchField(required=False, default=True, help_text="False where the body may still be at work."),
     **_NOTES,
 )
 
@@ -114,6 +118,7 @@ Checkpoint = shape(
     error=Failure(required=False, allow_null=True),
     retry=ObjectField(required=False, allow_null=True, help_text="The policy, in its wire form."),
     retry_after_ms=CountField(0, MAX_MS, required=False, allow_null=True),
+    failures=CountField(required=False, allow_null=True, help_text="How often it had failed before, so that a failure which comes again is known."),
     **_STATE,
     **_NOTES,
 )
@@ -128,7 +133,7 @@ class Children(Shape):
     payloads = serializers.ListField(child=JsonField(), max_length=MAX_ITEMS)
     first = CountField(required=False, default=0)
     kind = serializers.ChoiceField(choices=[CheckpointKind.CHILD.value, CheckpointKind.BATCH.value], required=False)
-    has_payload = serializers.BooleanField(required=False, default=True)
+    has_payload = SwitchField(required=False, default=True)
 
 
 class Beat(Shape):

@@ -112,7 +112,7 @@ def _of_run(run: Run) -> Iterator[str]:
         yield _("It needs attention: a step failed for good. Retry it, or cancel it.")
     elif run.is_paused:
         yield _("It is paused: %(reason)s") % {"reason": run.reason} if run.reason else _("It is paused.")
-    if run.status == RunStatus.QUEUED:
+    if run.status == RunStatus.QUEUED and run.queue_order is None:
         yield _("It starts at %(at)s.") % {"at": words.moment(run.start_at)}
     if run.status == RunStatus.FAILING:
         yield _("Its compensation is at work; then it ends as %(status)s.") % {"status": words.state(run.ending_as or RunStatus.FAILED)}

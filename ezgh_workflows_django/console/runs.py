@@ -16,15 +16,16 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from ..engine import reading
 from ..engine.clock import Now, read_at
 from ..engine.transactions import database
-from ..models import Definition, Revision, Run, RunLabel, Trail
+from ..models import Definition, Revision, Run, RunLabel, SpanRecord, Trail, UsageRecord
 from ..protocol.states import RunStatus
-from . import run_page, words
-from .base import ReadOnlyAdmin, as_uuid, list_url, moment_of, page_link, page_url, run_link
+from . import costs, run_page, words
+from .base import ReadOnlyAdmin, as_uuid, links, list_link, list_url, moment_of, page_link, page_url, run_link
 from .filters import AppFilter, RunStatusFilter, WorkflowFilter
 from .values import NOTHING, block, pairs, text_block, value_block
 from .verbs import CANCEL, MAX_RUNS, RETRY, VERBS, RunVerb, carry_out, first_of, too_many
@@ -42,7 +43,7 @@ class RunAdmin(ReadOnlyAdmin[Run]):
     started = moment_of("started_at", gettext_lazy("started"))
     ended = moment_of("ended_at", gettext_lazy("ended"))
     deadline = moment_of("deadline_at", gettext_lazy("deadline"))
-    list_display = ("short_id", "shown_status", "workflow", "created", "duration", "labels_shown", "correlation_id", "app")
+    list_display = ("short_id", "shown_status", "workflow", "created", "duration", "cost_in_short", "labels_shown", "correlation_id", "app")
     list_display_links = None
     list_prefetched = ("app",)
     list_filter = (RunStatusFilter, WorkflowFilter, AppFilter)
@@ -53,6 +54,7 @@ class RunAdmin(ReadOnlyAdmin[Run]):
     fieldsets = (
         (None, {"fields": ("failed_because", "workflow_link", "app", "labels_shown", "result")}),
         (gettext_lazy("Values"), {"fields": ("payload_shown", "state_shown")}),
+        (gettext_lazy("Usage"), {"fields": ("cost_shown", "usage_shown", "spans_link")}),
         (gettext_lazy("Times"), {"fields": (("created", "started", "ended"), ("to_start", "deadline", "duration"))}),
         (
             gettext_lazy("Identity"),
@@ -61,6 +63,7 @@ class RunAdmin(ReadOnlyAdmin[Run]):
     )
     readonly_fields = (
         *("failed_because", "workflow_link", "labels_shown", "result", "payload_shown", "state_shown", "subject"),
+        *("cost_shown", "usage_shown", "spans_link"),
         *("created", "to_start", "started", "ended", "duration", "deadline"),
     )
 
@@ -144,6 +147,27 @@ class RunAdmin(ReadOnlyAdmin[Run]):
     def duration(self, run: Run) -> str:
         """From its start to its end, or to now."""
         return words.span(run.started_at, run.ended_at or read_at(run))
+
+    @admin.display(description=gettext_lazy("cost"))
+    def cost_in_short(self, run: Run) -> str:
+        """What it cost so far, to a millionth."""
+        return costs.money_in_short(costs.cost_of(run.usage))
+
+    @admin.display(description=gettext_lazy("cost"))
+    def cost_shown(self, run: Run) -> str:
+        """What it cost so far, to the last digit."""
+        return costs.money(costs.cost_of(run.usage))
+
+    @admin.display(description=gettext_lazy("used"))
+    def usage_shown(self, run: Run) -> SafeString | str:
+        """What its steps used, and what of that had no price."""
+        return costs.usage_lines(run.usage)
+
+    @admin.display(description=gettext_lazy("see also"))
+    def spans_link(self, run: Run) -> SafeString:
+        """The lists of its spans and of its usage."""
+        texts: dict[type[Any], str] = {SpanRecord: _("spans"), UsageRecord: _("usage records")}
+        return links(list_link(self.admin_site, model, text, run=run.pk) for model, text in texts.items())
 
     @admin.display(description=gettext_lazy("failure"))
     def failed_because(self, run: Run) -> SafeString | str:

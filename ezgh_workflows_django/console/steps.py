@@ -18,7 +18,7 @@ from ..models import Lease, Step
 from ..protocol import codec
 from ..protocol.messages import Failure
 from ..protocol.states import LeaseStatus, StepStatus
-from . import words
+from . import costs, words
 from .attempts import attempts
 from .base import ReadOnlyAdmin, as_uuid, moment_of, run_link
 from .filters import RunFilter, StepStatusFilter
@@ -43,9 +43,9 @@ class StepAdmin(ReadOnlyAdmin[Step]):
     fieldsets = (
         (None, {"fields": ("name", "run_link", "kind", "shown_status", "failed_because")}),
         (gettext_lazy("Values"), {"fields": ("input_shown", "output_shown", "wait_key")}),
-        (gettext_lazy("Counts and times"), {"fields": (("attempts", "failures", "reclaims"), ("available", "timer"), ("started", "ended"))}),
+        (gettext_lazy("Counts and times"), {"fields": (("attempts", "failures", "reclaims"), ("available", "timer"), ("started", "ended"), "usage_shown")}),
     )
-    readonly_fields = ("run_link", "shown_status", "failed_because", "input_shown", "output_shown", "available", "timer", "started", "ended")
+    readonly_fields = ("run_link", "shown_status", "failed_because", "input_shown", "output_shown", "available", "timer", "started", "ended", "usage_shown")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Step]:
         """Steps with whether their lease has expired without anything done about it."""
@@ -72,6 +72,11 @@ class StepAdmin(ReadOnlyAdmin[Step]):
     def shown_status(self, step: Step) -> SafeString:
         """The status; `expired` where its worker's lease has expired."""
         return words.badge(status_of(step))
+
+    @admin.display(description=gettext_lazy("used"))
+    def usage_shown(self, step: Step) -> SafeString | str:
+        """What it used, and what that cost."""
+        return costs.usage_lines(step.usage)
 
     @admin.display(description=gettext_lazy("failure"))
     def failed_because(self, step: Step) -> SafeString | str:

@@ -87,6 +87,9 @@ def span(begin: datetime | None, end: datetime | None) -> str:
 
 def waiting(wait: WaitingFor) -> str:
     """What one open wait waits for, as a sentence."""
+    if not wait.step:
+        told = {"what": wait.event, "key": wait.key}
+        return _("It waits for %(what)s, key %(key)s.") % told if wait.key else _("It waits for %(what)s.") % told
     told = {"step": wait.step, "event": wait.event, "key": wait.key, "until": moment(wait.until)}
     if wait.key and wait.until:
         return _("%(step)s waits for the event %(event)s, key %(key)s, until %(until)s") % told

@@ -129,11 +129,6 @@ class Plan:
             self._descendants[name] = self._reachable(name, self._children)
         return self._descendants[name]
 
-    def unavailable(self) -> list[str]:
-        """The features this definition asks for that a start refuses, by name, in this version."""
-        features = {"cron": self.cron, "concurrency": self.concurrency, "rate": self.rate}
-        return [name for name, value in features.items() if value]
-
     @cached_property
     def _parents(self) -> Mapping[str, tuple[str, ...]]:
         return {step.name: step.after for step in self.steps.values()}

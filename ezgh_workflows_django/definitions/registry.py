@@ -33,6 +33,10 @@ class Registry:
             raise InvalidWorkflow([self._clash(workflow, held_place, place)])
         self._found[key] = (workflow, held_place)
 
+    def put(self, workflow: Workflow, place: str) -> None:
+        """Take a workflow in, in place of the one of its name and revision: for what is made anew from settings."""
+        self._found[workflow.name, workflow.revision] = (workflow, place)
+
     def collect(self, module: ModuleType) -> None:
         """Take in every workflow bound at a module's top level. Raises `InvalidWorkflow` with every clash."""
         faults: list[str] = []

@@ -53,6 +53,14 @@ class RunHandle(Protocol):
     def failure(self) -> Any:
         """Why it failed, or None."""
 
+    @property
+    def usage(self) -> Any:
+        """What its steps used so far, by model and unit."""
+
+    @property
+    def cost(self) -> Any:
+        """What that cost, as far as it had a price, or None."""
+
     def result(self, timeout: float | None = None) -> Any:
         """The output; waits up to `timeout` seconds for the end. Raises `RunFailed`, `RunCancelled`, `RunTimedOut`, `ResultTimeout`."""
 

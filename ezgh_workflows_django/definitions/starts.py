@@ -30,7 +30,8 @@ MISSING: Final = Missing.MISSING
 class Start:
     """One start among many (`Workflow.start_many`): a payload with its own labels, key and time.
 
-    `at` is an aware datetime, `delay` a timedelta or seconds; at most one of them. `subject` is a model instance.
+    `at` is an aware datetime, `delay` a timedelta or seconds; at most one of them. `subject` is a model instance. `traceparent` is the span (W3C)
+    whose trace the run joins; without one it is the span that surrounds the call, where OpenTelemetry is installed.
     """
 
     payload: Any = MISSING
@@ -41,6 +42,7 @@ class Start:
     delay: Duration | None = None
     priority: int = 0
     subject: Any = None
+    traceparent: str | None = None
 
 
 def as_start(item: Any) -> Start:

@@ -16,9 +16,9 @@ from typing import Final
 from django.db.models import Model, Q
 
 from ..definitions.plan import ON_FAILURE, Plan
-from ..models import Checkpoint, Definition, JournalEntry, Lease, Run, RunLabel, Step, Wait, Worker
+from ..models import Checkpoint, Definition, JournalEntry, Lease, Run, RunLabel, Step, UsageRecord, Wait, Worker
 from ..protocol.states import TERMINAL_RUN, LeaseStatus, StepKind, StepStatus
-from . import catalog
+from . import catalog, totals
 from .duty import BAD_ROW
 from .transactions import database
 
@@ -121,6 +121,20 @@ def ended_once(runs: Sequence[Run]) -> Iterator[Finding]:
             yield "I3", f"step {step} of run {run_id}", "it ended more than once in one episode"
 
 
+def usage(runs: Sequence[Run]) -> Iterator[Finding]:
+    """What a run and its steps say they used and what that cost is the sum of what was recorded."""
+    using = [run for run in runs if run.usage is not None]
+    recorded: dict[tuple[uuid.UUID, str], list[totals.Total]] = defaultdict(list)
+    for record in UsageRecord.objects.using(database()).filter(run__in=using).order_by("pk") if using else ():
+        for step in ("", record.step):
+            recorded[record.run_id, step].append(totals.priced((record.model, record.unit), record.amount, record.cost))
+    steps = Step.objects.using(database()).filter(run__in=using, usage__isnull=False).only("run_id", "name", "usage") if using else ()
+    for run_id, step, text in (*((run.pk, "", run.usage) for run in using), *((step.run_id, step.name, step.usage) for step in steps)):
+        if set(totals.read(text)) != set(totals.merged(recorded[run_id, step])):
+            where = f"step {step} of run {run_id}" if step else f"run {run_id}"
+            yield "usage", where, "what it used and what that cost is not the sum of its usage records"
+
+
 QUESTIONS: Final[tuple[Callable[[Sequence[Run]], Iterator[Finding]], ...]] = (
     labels,
     definitions,
@@ -130,6 +144,7 @@ QUESTIONS: Final[tuple[Callable[[Sequence[Run]], Iterator[Finding]], ...]] = (
     never_early,
     budgets,
     ended_once,
+    usage,
 )
 
 
@@ -149,7 +164,7 @@ def untimed(runs: Sequence[Run]) -> list[Wait]:
 
 def batches(which: Q) -> Iterator[list[Run]]:
     """Runs in the order of their ids, a batch a statement: nothing is held between two."""
-    rows = Run.objects.using(database()).filter(which).order_by("pk").only("id", "status", "labels", "version", "definition_id")
+    rows = Run.objects.using(database()).filter(which).order_by("pk").only("id", "status", "labels", "version", "definition_id", "usage")
     batch = list(rows[:BATCH])
     while batch:
         yield batch

@@ -29,8 +29,8 @@ RESUME: Final = "workflows.apps.resume"
 
 MOST_PARTITIONS: Final = 32
 MAX_REASON: Final = 500
-_QUEUE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+QUEUE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,11 @@ def create(project: Project, name: str, *, by: Caller, kind: str = "pull", queue
         by.need(CREATE)
         if by.app_id is not None or by.project_id != project.pk:
             raise NotPermitted([CREATE], "a key of one app reaches no other, so it can't create one")
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.isdigit():
-        raise InvalidArgument("name", "1 to 63 letters, digits, dots, dashes and underscores, the first a letter or digit, and not digits alone")
+    if fault := name_fault(name):
+        raise InvalidArgument("name", fault)
     if kind != "pull":
         raise InvalidArgument("kind", f'"pull" is the only kind there is, not {str(kind)[:64]!a}')
-    if not isinstance(queue, str) or not _QUEUE.fullmatch(queue):
+    if not isinstance(queue, str) or not QUEUE.fullmatch(queue):
         raise InvalidArgument("queue", "1 to 63 small letters, digits and dashes, the first no dash")
     _check_partitions(partitions)
     now = read_at(Project.objects.using(database()).annotate(now=Now()).get(pk=project.pk))
@@ -83,6 +83,13 @@ def create(project: Project, name: str, *, by: Caller, kind: str = "pull", queue
         raise AppExists(f'project "{project.slug}" has an app "{name}" already')
     trail.record(project.pk, now, "CreateApp", actor=actor_of(by), target=("app", name), kind=kind, queue=queue, partitions=partitions)
     return app
+
+
+def name_fault(name: object) -> str | None:
+    """What is wrong with an app's name, or None."""
+    if isinstance(name, str) and NAME.fullmatch(name) and not name.isdigit():
+        return None
+    return "1 to 63 letters, digits, dots, dashes and underscores, the first a letter or digit, and not digits alone"
 
 
 @verb

@@ -11,7 +11,7 @@ from ..definitions.graph import Workflow
 from ..definitions.plan import Plan
 from ..definitions.registry import registry
 from ..errors import InvalidWorkflow, UnknownWorkflow
-from ..models import App, Definition, Revision, Run
+from ..models import App, Definition, Revision, Run, Timetable
 from ..protocol import codec
 from . import uniques
 from .transactions import database
@@ -64,7 +64,29 @@ def store(app: App, spec: Mapping[str, Any], now: datetime) -> Definition:
         longest_timeout_ms=built.longest_timeout_ms,
         created_at=now,
     )
-    return uniques.insert_or_find(definition, definitions.first)
+    stored = uniques.insert_or_find(definition, definitions.first)
+    if stored is definition:
+        _plan_schedules(app, built, now)
+        _tell_those_in_line(definition, now)
+    return stored
+
+
+def _plan_schedules(app: App, built: Plan, now: datetime) -> None:
+    """Let maintenance see that the workflow's schedules are what this definition says; one that has none and never had any needs nothing."""
+    timetables = Timetable.objects.using(database()).filter(app=app, workflow=built.name)
+    if timetables.update(due_at=now) or not built.cron:
+        return
+    timetable = Timetable(app=app, workflow=built.name, due_at=now)
+    if uniques.insert_or_find(timetable, timetables.first) is not timetable:
+        timetables.update(due_at=now)
+
+
+def _tell_those_in_line(definition: Definition, now: datetime) -> None:
+    """Let maintenance see whether more of those in line may begin under this definition, where the one before it had limits."""
+    rows = Definition.objects.using(database()).filter(app=definition.app_id, workflow=definition.workflow, pk__lt=definition.pk)
+    before = rows.order_by("-pk").values_list("version", "pk").first()
+    if before is not None and (plan(*before).concurrency or plan(*before).rate):
+        Definition.objects.using(database()).filter(pk=definition.pk).update(due_at=now)
 
 
 def newest(app: App, name: str) -> Definition:

@@ -18,9 +18,10 @@ from ..definitions.wire import read_retry
 from ..errors import InvalidPayload
 from ..models import Checkpoint, Lease
 from ..protocol import codec
+from ..protocol import notes as noted
 from ..protocol.messages import Failure, Record, Refused, Stored
 from ..protocol.states import CheckpointKind
-from . import groups, outcomes, payloads, progress, refusals, state
+from . import groups, outcomes, payloads, progress, refusals, state, usage
 from .duty import BAD_ROW
 from .locking import Held
 from .transactions import database
@@ -38,6 +39,7 @@ class _Ready:
     retry: Retry
     state: dict[str, Any] | None
     retry_after: timedelta
+    notes: noted.Notes
 
 
 def checkpoint(records: Sequence[Record]) -> list[Stored]:
@@ -73,9 +75,10 @@ def _store(held: Held, lease: Lease, stored: dict[str, Checkpoint], ready: _Read
     row = stored.get(record.name)
     if row is not None and row.kind != CheckpointKind.STEP:
         return _refused(record, Refused("invalid", f"{record.name} was stored as a {row.kind}, and can't be stored as a {record.kind}"))
-    if row is not None and not row.is_open:
+    if row is not None and (not row.is_open or _is_known(record, row)):
         return _answer(record, row, repeated=True)
     try:
+        due = usage.bill(held, lease, ready.notes)
         state.patch(held, ready.state)
     except InvalidPayload as error:
         return _refused(record, Refused("invalid", str(error)))
@@ -83,6 +86,7 @@ def _store(held: Held, lease: Lease, stored: dict[str, Checkpoint], ready: _Read
         row = Checkpoint(run=held.run, step=lease.step, name=record.name, pos=record.pos, kind=record.kind, created_at=held.now)
         held.work.insert([row])
         stored[record.name] = row
+    usage.keep(held, lease, due, record.name)
     if lease.step.reclaims or not lease.step.has_checkpoints:  # something new is stored, so the body gets on
         held.work.move(lease.step, reclaims=0, has_checkpoints=True)
     if ready.failure is None:
@@ -91,6 +95,11 @@ def _store(held: Held, lease: Lease, stored: dict[str, Checkpoint], ready: _Read
     else:
         _fail(held, lease, row, ready, ready.failure)
     return _answer(record, row)
+
+
+def _is_known(record: Record, row: Checkpoint) -> bool:
+    """Whether this failure has been counted: its answer was lost, and it comes again."""
+    return record.failure is not None and record.failures is not None and record.failures < row.failures
 
 
 def _fail(held: Held, lease: Lease, row: Checkpoint, ready: _Ready, failure: Failure) -> None:
@@ -139,6 +148,7 @@ def _prepare(record: Record) -> _Ready:
         retry=_policy(record),
         state=state.checked(record.state),
         retry_after=outcomes.checked_delay(record.retry_after_ms),
+        notes=noted.read(record.usage, record.spans),
     )
 
 

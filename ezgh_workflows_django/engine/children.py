@@ -135,7 +135,7 @@ def _start(held: Held, lease: Lease, request: Children, row: Checkpoint, texts: 
         return {}
     if held.run.depth >= MAX_DEPTH:
         raise NotAvailable(f"run {held.run.pk} is {MAX_DEPTH} runs deep: a child of it would be one too many")
-    started = starts.start_children(held, row, request.workflow, texts)
+    started = starts.start_children(held, lease.step.name, row, request.workflow, texts)
     held.work.move(held.run, has_children=True)
     held.work.move(row, children=row.children + len(started))
     held.work.move(lease.step, reclaims=0)

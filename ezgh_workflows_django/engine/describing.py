@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from ..models import Checkpoint, Lease, Run, Step
 from ..protocol import messages
 from ..protocol.messages import Failure
 from ..protocol.states import CheckpointKind, StepKind, StepStatus
-from . import catalog, children, inputs, payloads
+from . import catalog, children, ids, inputs, payloads, traces
 from .duty import BAD_ROW
 from .transactions import database
 
@@ -144,7 +143,8 @@ def _message(lease: Lease, run: Run, outputs: Mapping[str, str | None], stored: 
         idempotency_key=f"{run.pk}:{step.name}",
         delivery=lease.delivery,
         trace_id=run.trace_id,
-        span_id=_span_id(run, step),
+        span_id=ids.span_id(run.pk, step.name),
+        is_sampled=traces.is_sampled(run),
         timeout_ms=lease.timeout_ms,
         run_started_at=run.started_at,
         checkpoints=tuple(_checkpoint(row) for row in stored),
@@ -158,8 +158,3 @@ def _message(lease: Lease, run: Run, outputs: Mapping[str, str | None], stored: 
 def _failure(run: Run) -> Failure | None:
     stored: Any = payloads.from_text(run.failure)
     return None if stored is None else Failure.from_json(stored)
-
-
-def _span_id(run: Run, step: Step) -> str:
-    """The step's span: the same for every attempt, known without being stored."""
-    return hashlib.blake2b(f"{run.pk}:{step.name}".encode(), digest_size=8).hexdigest()

@@ -28,13 +28,18 @@ def each(rows: Iterable[tuple[K, uuid.UUID]], act: Callable[[Held, K], None], po
 
     A run that somebody holds is passed over: the next tick comes to it. A row that fails is logged and postponed.
     """
+    return one_by_one(rows, lambda row: _one(row[1], row[0], act), lambda row: postpone(row[0]), lambda row: f"{row[0]} of run {row[1]}")
+
+
+def one_by_one(keys: Iterable[K], act: Callable[[K], object], postpone: Callable[[K], object], named: Callable[[K], str] = str) -> int:
+    """Deal with rows of any kind, given by their keys; returns how many were looked at. One that fails is logged, as `named`, and postponed."""
     count = 0
-    for key, run_id in rows:
+    for key in keys:
         count += 1
         try:
-            _one(run_id, key, act)
+            act(key)
         except Exception:  # one bad row must never stop the queue (spec: engine.md "Time")
-            logger.exception("maintenance could not deal with %s of run %s; left alone for %s", key, run_id, POSTPONE)
+            logger.exception("maintenance could not deal with %s; left alone for %s", named(key), POSTPONE)
             postpone(key)
     return count
 

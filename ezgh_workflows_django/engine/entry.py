@@ -14,7 +14,7 @@ from ..definitions.graph import Workflow
 from ..definitions.starts import Start
 from ..errors import InvalidArgument, UnknownRun
 from ..models import Run
-from . import events, groups, starts
+from . import events, groups, outbox, starts
 from .handles import RunHandle
 from .transactions import database
 
@@ -36,7 +36,7 @@ class Entry:
         app: str | None,
         subject: Any,
     ) -> RunHandle:
-        """Start one run on the caller's connection (`engine.starts.start`)."""
+        """Start one run on the caller's connection (`engine.starts.start`); from a transaction of another database, after its commit (`outbox`)."""
         requested = Start(
             payload=payload,
             labels=labels or {},
@@ -47,7 +47,7 @@ class Entry:
             priority=priority,
             subject=subject,
         )
-        return RunHandle(starts.start(workflow, requested, app=app).pk)
+        return self.start_many(workflow, [requested], app=app)[0]
 
     async def astart(self, workflow: Workflow | str, payload: Any, **options: Any) -> RunHandle:
         """As `start`."""
@@ -55,6 +55,9 @@ class Entry:
 
     def start_many(self, workflow: Workflow | str, starts_: Sequence[Start], *, app: str | None) -> list[RunHandle]:
         """Start many runs of one workflow, all or none, in order."""
+        alias = outbox.callers_transaction()
+        if alias is not None:
+            return outbox.start_many(alias, workflow, starts_, app=app)
         return [RunHandle(run.pk) for run in starts.start_many(workflow, starts_, app=app)]
 
     async def astart_many(self, workflow: Workflow | str, starts_: Sequence[Start], *, app: str | None) -> list[RunHandle]:

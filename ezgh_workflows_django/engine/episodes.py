@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import UnknownStep, VerbRefused
 from ..models import Checkpoint, Lease, Receipt, Step, Wait
 from ..protocol.states import TERMINAL_STEP, LeaseStatus, RunStatus, StepKind, StepStatus
-from . import payloads, progress, runs, trail
+from . import admission, payloads, progress, runs, trail
 from .locking import Held, hold
 from .refusals import BY_ENGINE
 from .runs import Actor
@@ -113,6 +113,7 @@ def _in_status(held: Held, status: StepStatus) -> Iterable[str]:
 def _reopen(held: Held, kind: str, **told: Any) -> None:
     deadline_ms = held.plan.deadline_ms
     deadline_at = None if deadline_ms is None else held.now + timedelta(milliseconds=deadline_ms)
+    was_over = held.run.is_terminal
     held.work.move(
         held.run,
         status=RunStatus.RUNNING,
@@ -127,6 +128,8 @@ def _reopen(held: Held, kind: str, **told: Any) -> None:
         deadline_at=deadline_at,
         due_at=deadline_at,
     )
+    if was_over:
+        admission.take_slot_again(held)
     held.work.record(held.run, kind, episode=held.run.episode, **told)
 
 

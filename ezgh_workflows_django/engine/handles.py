@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -14,7 +15,7 @@ from ..errors import ResultTimeout, RunCancelled, RunFailed, RunTimedOut
 from ..models import JournalEntry, Run, Step
 from ..protocol.messages import Failure
 from ..protocol.states import RunStatus
-from . import episodes, events, payloads, reading, runs, versions
+from . import episodes, events, payloads, reading, runs, totals, versions
 from .runs import Actor
 from .trail import SYSTEM
 from .transactions import database
@@ -82,6 +83,16 @@ class RunHandle:
     def payload(self) -> Any:
         """What it was started with; None where nothing was given."""
         return payloads.from_text(self.run.payload)
+
+    @property
+    def usage(self) -> tuple[totals.Total, ...]:
+        """What its steps used so far, by model and unit, with what that cost: failed attempts count, too."""
+        return totals.read(self.run.usage)
+
+    @property
+    def cost(self) -> Decimal | None:
+        """What that cost in `CURRENCY`, as far as it had a price; None where nothing had one."""
+        return totals.cost_of(self.usage)
 
     @property
     def steps(self) -> list[Step]:
@@ -164,6 +175,14 @@ class RunHandle:
     async def astate(self) -> dict[str, Any]:
         """As `state`."""
         return await sync_to_async(lambda: self.state)()
+
+    async def ausage(self) -> tuple[totals.Total, ...]:
+        """As `usage`."""
+        return await sync_to_async(lambda: self.usage)()
+
+    async def acost(self) -> Decimal | None:
+        """As `cost`."""
+        return await sync_to_async(lambda: self.cost)()
 
     async def aresult(self, timeout: float | None = None) -> Any:
         """As `result`; the event loop goes on meanwhile."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 import uuid
@@ -26,3 +27,8 @@ def lease_id() -> uuid.UUID:
 def trace_id() -> str:
     """A W3C trace id: 32 hex digits, not all zero."""
     return uuid.uuid4().hex
+
+
+def span_id(run: uuid.UUID, step: str = "") -> str:
+    """The span of a run's step, or of the run itself: the same for every attempt, known without being stored."""
+    return hashlib.blake2b(f"{run}:{step}".encode(), digest_size=8).hexdigest()

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final
 
 from django.db.models import Count, Exists, F, Max, Model, OuterRef, Q, QuerySet
 
 from ..conf import app_settings
-from ..models import Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel, Step, Wait
+from ..models import Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel, SpanRecord, Step, UsageRecord, Wait
 from ..protocol.states import LIVE_LEASE, TERMINAL_RUN, TERMINAL_STEP, CheckpointKind, LeaseStatus, RunStatus, StepKind, StepStatus
-from . import agreement, payloads, tenancy
+from . import agreement, payloads, schedule_agreement, slot_agreement, tenancy
 from .transactions import database
 
 LIMIT = 100
@@ -141,7 +142,7 @@ def reason_to_move(now: datetime) -> Iterator[Violation]:
     ready = Step.objects.using(database()).filter(status=StepStatus.READY, run__status__in=[RunStatus.RUNNING, RunStatus.FAILING])
     for step in ready.filter(claim_order=None)[:LIMIT]:
         yield Violation("I4", f"step {step.name} of run {step.run_id}", "it is ready, and no claim can see it")
-    for run in Run.objects.using(database()).filter(status=RunStatus.QUEUED, due_at=None)[:LIMIT]:
+    for run in Run.objects.using(database()).filter(status=RunStatus.QUEUED, due_at=None, queue_order=None)[:LIMIT]:
         yield Violation("I4", f"run {run.pk}", "it is queued and nothing is due")
     waiting = Step.objects.using(database()).filter(status=StepStatus.WAITING)
     for_children = Checkpoint.objects.using(database()).filter(step=OuterRef("pk"), met_at=None, kind__in=[CheckpointKind.CHILD, CheckpointKind.BATCH])
@@ -164,6 +165,10 @@ def nothing_overdue(now: datetime) -> Iterator[Violation]:
         yield Violation("I8", f"run {run.pk}", f"it has been due since {run.due_at}: does maintenance run?")
     for run in Run.objects.using(database()).filter(kin_at__lt=late)[:LIMIT]:
         yield Violation("I13", f"run {run.pk}", f"its kin have been to be seen to since {run.kin_at}: does maintenance run?")
+    for found in islice(slot_agreement.late(late), LIMIT):
+        yield Violation(*found)
+    for found in schedule_agreement.overdue(late, LIMIT):
+        yield Violation(*found)
 
 
 def no_orphans(now: datetime) -> Iterator[Violation]:
@@ -205,7 +210,7 @@ def events_once(now: datetime) -> Iterator[Violation]:
 
 def nothing_stray(now: datetime) -> Iterator[Violation]:
     """I10, I15: rows that hang on runs and steps have them; no constraint of the database says so (engine.md)."""
-    for model in (Step, Lease, JournalEntry, Checkpoint, Wait, Receipt, RunLabel):
+    for model in (Step, Lease, JournalEntry, Checkpoint, Wait, Receipt, RunLabel, UsageRecord, SpanRecord):
         rows = model._default_manager.using(database())
         missing = rows.filter(~Exists(Run.objects.using(database()).filter(pk=OuterRef("run_id"))))
         for run_id in missing.values_list("run_id", flat=True).distinct()[:LIMIT]:
@@ -240,10 +245,23 @@ def counts_agree(now: datetime) -> Iterator[Violation]:
         yield Violation("I4", f"step {step.name} of run {step.run_id}", "nothing blocks it and it is not open")
 
 
+def schedules_once(now: datetime) -> Iterator[Violation]:
+    """I9: a schedule fires once per occurrence, and each of its occurrences is looked at (`schedule_agreement`)."""
+    for found in schedule_agreement.findings(now, LIMIT):
+        yield Violation(*found)
+
+
 def rows_agree(now: datetime) -> Iterator[Violation]:
     """What several rows say of one thing (`agreement`), in runs that are at work or ended a short while ago."""
     for invariant, where, text in agreement.findings(Q(ended_at=None) | Q(ended_at__gte=now - RECENT), LIMIT):
         yield Violation(invariant, where, text)
+
+
+def slots_are_given(now: datetime) -> Iterator[Violation]:
+    """I4, I6: no more runs of a bucket at work than its limit, and nobody in line for a slot that is free (`slot_agreement`)."""
+    for question in (slot_agreement.over_limit, slot_agreement.forgotten):
+        for found in islice(question(now), LIMIT):
+            yield Violation(*found)
 
 
 def _recent(now: datetime) -> Q:
@@ -262,8 +280,10 @@ CHECKS: Final[tuple[Check, ...]] = (
     no_orphans,
     parked_is_parked,
     events_once,
+    schedules_once,
     nothing_stray,
     journal_without_gaps,
     counts_agree,
     rows_agree,
+    slots_are_given,
 )

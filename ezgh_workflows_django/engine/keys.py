@@ -36,6 +36,7 @@ _ALPHABET: Final = string.ascii_lowercase + string.digits
 _PREFIX_LENGTH: Final = 12
 _SECRET_BYTES: Final = 32
 _PREFIX: Final = re.compile(rf"[a-z0-9]{{{_PREFIX_LENGTH}}}")
+_WITHIN: Final = re.compile(rf"ezw_([a-z0-9]{{{_PREFIX_LENGTH}}})_[0-9a-f]*")
 _FORM: Final = re.compile(rf"ezw_([a-z0-9]{{{_PREFIX_LENGTH}}})_([0-9a-f]{{{2 * _SECRET_BYTES}}})")
 
 
@@ -109,6 +110,11 @@ def authenticate(text: str) -> Identity:
     if key.used_at is None or now - key.used_at >= USED_EVERY:
         ApiKey.objects.using(database()).filter(pk=key.pk).update(used_at=now)
     return identity_of(key)
+
+
+def masked(text: str) -> str:
+    """The text with the prefix of each key in it, and nothing of its secret."""
+    return _WITHIN.sub(r"ezw_\1_…", text)
 
 
 def identity_of(key: ApiKey) -> Identity:

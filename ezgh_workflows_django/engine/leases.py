@@ -21,12 +21,14 @@ from ..errors import InvalidArgument, InvalidPayload, RunTerminal, UnknownRun
 from ..models import Lease, Run, Step
 from ..protocol.messages import Beat, Claimed, ClaimRequest, Extension, Refused
 from ..protocol.states import LeaseStatus, StepStatus
-from . import catalog, describing, groups, ids, payloads, progress, refusals, workers
+from . import catalog, describing, groups, ids, moves, payloads, progress, refusals, workers
 from .clock import Now, read_at
 from .duty import BAD_ROW, POSTPONE, later
+from .keys import Identity
 from .locking import Held
 from .sql import portable as sql
 from .transactions import database, verb
+from .work import after_commit
 from .workers import Session
 
 logger = logging.getLogger("ezgh_workflows.engine")
@@ -60,13 +62,13 @@ class Claim:
         return _given(*_take(self.session, candidates, self.claim_id, self.maximum))
 
 
-def open_claim(request: ClaimRequest, serving: Mapping[int, frozenset[str] | None] | None = None) -> Claim:
+def open_claim(request: ClaimRequest, serving: Mapping[int, frozenset[str] | None] | None = None, by: Identity | None = None) -> Claim:
     """Check a claim and find what it is for. Raises `UnknownWorker`, `UnknownDefinition`, `InvalidArgument`, `RunTerminal`.
 
-    `serving` spares the look for what is served, where the same session has asked for the same before.
+    `serving` spares the look for what is served, where the same session has asked for the same before. For `by`, sessions out of its reach are unknown.
     """
     _check(request)
-    session = workers.session(request.worker_id, request.claim_id)
+    session = workers.session(request.worker_id, request.claim_id, by)
     serving = workers.serving(session.app, request.serves) if serving is None else serving
     return Claim(session, request.claim_id, request.max, serving, _live_run(request.run))
 
@@ -114,6 +116,8 @@ def _take(session: Session, candidates: Sequence[sql.Candidate], claim_id: str, 
     now = max(read_at(step) for step, _ in taken)
     leases = [_offer(session, step, planned, claim_id, now) for step, planned in taken]
     Lease.objects.using(database()).bulk_create(leases)
+    if moves.is_told(moves.OFFERED):
+        after_commit(lambda: moves.tell(moves.of_offer(lease, catalog.plan(versions[lease.step_id], lease.step.definition_id).name) for lease in leases))
     return leases, now
 
 
@@ -150,6 +154,7 @@ def _offer(session: Session, step: Step, planned: PlanStep, claim_id: str, now: 
         live_step=step.pk,
         timeout_ms=session.app.invocation_ms if planned.timeout_ms is None else planned.timeout_ms,
         has_timeout=planned.timeout_ms is not None,
+        ready_at=step.available_at,
         offered_at=now,
         expires_at=expires_at,
         due_at=expires_at,

@@ -10,9 +10,10 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 from django.db import connections
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet
 
 from ..definitions.plan import Plan
 from ..errors import UnknownRun, UnknownStep
@@ -21,6 +22,8 @@ from . import catalog
 from .clock import Now, read_at
 from .transactions import QUERY_KEYS, batched, database
 from .work import Work
+
+M = TypeVar("M", bound=Model)
 
 
 @dataclass(slots=True)
@@ -78,7 +81,7 @@ def hold(run_id: uuid.UUID | str) -> Held:
 
     Raises `UnknownRun`. The caller is in a transaction, and calls `work.finish()` at its end.
     """
-    run = _locked(_runs().filter(pk=run_id)).first()
+    run = locked(_runs().filter(pk=run_id)).first()
     if run is None:
         raise UnknownRun(f"there is no run {run_id}")
     return Held(run, catalog.plan_of(run), Work(read_at(run)))
@@ -86,7 +89,7 @@ def hold(run_id: uuid.UUID | str) -> Held:
 
 def hold_free(run_ids: Iterable[uuid.UUID]) -> tuple[dict[uuid.UUID, Held], Work | None]:
     """Lock those of the runs that nobody holds, in id order. They share one `Work`; None where no run was free."""
-    runs = list(_locked(_runs().filter(pk__in=set(run_ids)).order_by("pk"), skip_locked=True))
+    runs = list(locked(_runs().filter(pk__in=set(run_ids)).order_by("pk"), skip_locked=True))
     if not runs:
         return {}, None
     work = Work(max(map(read_at, runs)))
@@ -97,9 +100,9 @@ def _runs() -> QuerySet[Run]:
     return Run.objects.using(database()).annotate(now=Now())
 
 
-def _locked(runs: QuerySet[Run], *, skip_locked: bool = False) -> QuerySet[Run]:
-    """FOR NO KEY UPDATE where the database has it; SQLite's transaction holds the whole file already."""
+def locked(rows: QuerySet[M], *, skip_locked: bool = False) -> QuerySet[M]:
+    """Rows to be read under their locks: FOR NO KEY UPDATE where the database has it; SQLite's transaction holds the whole file already."""
     features = connections[database()].features
     if not features.has_select_for_update:
-        return runs
-    return runs.select_for_update(skip_locked=skip_locked, no_key=features.has_select_for_no_key_update)
+        return rows
+    return rows.select_for_update(skip_locked=skip_locked, no_key=features.has_select_for_no_key_update)

@@ -14,9 +14,9 @@ from typing import Any, Final
 from django.db.models import QuerySet, Subquery
 
 from ..conf import app_settings
-from ..models import Event, Lease, Run, Step, Tick, Worker
+from ..models import Definition, Event, Lease, Rate, Run, Schedule, Step, Tick, Timetable, Worker
 from ..protocol.states import RunStatus
-from . import events, kin, reclaim, retention, runs, starts, timers, workers
+from . import backlog, due_runs, events, figures, firing, following, kin, marks, new_limits, reclaim, retention, runs, timers, turns, workers
 from .clock import Now, read_at
 from .transactions import database, verb
 
@@ -31,13 +31,17 @@ FRESH = timedelta(seconds=5)
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """One duty: when something of its own is due, and what is done about it. `patient` ones rest while a gap is made good."""
+    """One duty: when something of its own is due, and what is done about it. `patient` ones rest while a gap is made good.
+
+    A `steady` one comes round whatever happens, and never moves a run: it makes no tick late, and nobody sleeps until it.
+    """
 
     name: str
     earliest: Callable[[], QuerySet[Any]]
     keep: Callable[[], timedelta]
     run_once: Callable[[datetime, int], int]
     patient: bool = False
+    steady: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +63,16 @@ def _nothing() -> timedelta:
 
 DUTIES: Final[tuple[Duty, ...]] = (
     Duty("timers", lambda: Step.objects.filter(timer_at__isnull=False).order_by("timer_at").values("timer_at")[:1], _nothing, timers.run_once),
-    Duty("admission", lambda: _due_runs().filter(status=RunStatus.QUEUED).values("due_at")[:1], _nothing, starts.run_once),
+    Duty("admission", lambda: _due_runs().filter(status=RunStatus.QUEUED).values("due_at")[:1], _nothing, due_runs.run_once),
     Duty("deadlines", lambda: _due_runs().exclude(status=RunStatus.QUEUED).values("due_at")[:1], _nothing, runs.run_once),
     Duty("leases", lambda: Lease.objects.filter(due_at__isnull=False).order_by("due_at").values("due_at")[:1], _nothing, reclaim.run_once, patient=True),
     Duty("kin", lambda: Run.objects.filter(kin_at__isnull=False).order_by("kin_at").values("kin_at")[:1], _nothing, kin.run_once),
+    Duty("limits", lambda: Definition.objects.filter(due_at__isnull=False).order_by("due_at").values("due_at")[:1], _nothing, new_limits.run_once),
+    Duty("slots", lambda: Run.objects.filter(slot_at__isnull=False).order_by("slot_at").values("slot_at")[:1], _nothing, marks.run_once),
+    Duty("rates", lambda: Rate.objects.filter(due_at__isnull=False).order_by("due_at").values("due_at")[:1], _nothing, turns.run_once),
+    Duty("timetables", lambda: Timetable.objects.filter(due_at__isnull=False).order_by("due_at").values("due_at")[:1], _nothing, following.run_once),
+    Duty("backlog", lambda: backlog.free().values("free_at")[:1], _nothing, backlog.run_once),
+    Duty("schedules", lambda: Schedule.objects.filter(due_at__isnull=False).order_by("due_at").values("due_at")[:1], _nothing, firing.run_once),
     Duty("events", lambda: Event.objects.filter(due_at__isnull=False).order_by("due_at").values("due_at")[:1], _nothing, events.run_once),
     Duty(
         "workers",
@@ -83,6 +93,7 @@ DUTIES: Final[tuple[Duty, ...]] = (
         lambda: app_settings.EVENT_RETENTION,
         retention.run_once,
     ),
+    Duty("figures", figures.earliest, lambda: figures.MINUTE + figures.SETTLES, figures.run_once, steady=True),
 )
 
 
@@ -93,7 +104,7 @@ def tick() -> Ticked:
     lenient_until = _lenient_until(row)
     if not late and row.now - row.ticked_at < _freshness():
         return Ticked(row.now, _next(due, row.now), 0, lenient_until)
-    if not _take_turn(row, late):
+    if not _take_turn(row, [moment for moment in _unsteady(due) if moment <= row.now]):
         return Ticked(row.now, _next(due, row.now), 0, lenient_until)
     handled = 0
     for each in DUTIES:
@@ -121,7 +132,7 @@ def _look() -> tuple[Any, dict[str, datetime | None]]:
 @verb
 def ensure_row() -> None:
     """Make the tick's row where it is missing."""
-    Tick.objects.using(database()).get_or_create(pk=TICK_ROW, defaults={"ticked_at": Now()})
+    Tick.objects.using(database()).get_or_create(pk=TICK_ROW, defaults={"ticked_at": Now(), "summed_until": Now()})
 
 
 @verb
@@ -161,4 +172,9 @@ def _due_runs() -> QuerySet[Run]:
 
 def _next(due: dict[str, datetime | None], now: datetime) -> datetime | None:
     """The next moment something will be due, after `now`."""
-    return min((moment for moment in due.values() if moment is not None and moment > now), default=None)
+    return min((moment for moment in _unsteady(due) if moment > now), default=None)
+
+
+def _unsteady(due: dict[str, datetime | None]) -> list[datetime]:
+    """The moments of those duties that are due only where there is something to do."""
+    return [moment for each in DUTIES if not each.steady and (moment := due[each.name]) is not None]

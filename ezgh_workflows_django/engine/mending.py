@@ -11,15 +11,15 @@ from datetime import timedelta
 
 from django.db.models import Count, Exists, F, Model, OuterRef, Q
 
-from ..models import Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel, Step, Wait
+from ..models import Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel, SpanRecord, Step, UsageRecord, Wait
 from ..protocol import codec
 from ..protocol.states import TERMINAL_RUN, TERMINAL_STEP, RunStatus, StepStatus
-from . import agreement, progress
+from . import agreement, progress, schedule_agreement, slot_agreement
 from .clock import Now
 from .locking import hold
 from .transactions import QUERY_KEYS, batched, database, verb
 
-_HANGING_ON_RUNS: tuple[type[Model], ...] = (Step, Lease, JournalEntry, Checkpoint, Wait, Receipt, RunLabel, Event)
+_HANGING_ON_RUNS: tuple[type[Model], ...] = (Step, Lease, JournalEntry, Checkpoint, Wait, Receipt, RunLabel, Event, UsageRecord, SpanRecord)
 
 
 _AT_WORK = ~Q(status__in=TERMINAL_RUN)
@@ -32,9 +32,11 @@ def mend() -> list[str]:
     done["let {} runs' ready steps be claimed again"] = sum(_show_ready(run_id) for run_id in _runs_with_hidden_steps())
     done["made {} live leases due that nothing would have looked at"] = _make_leases_due()
     done["made {} queued runs due that nothing would have started"] = _make_runs_due()
+    done["made {} runs in line be looked at that nobody would have let in"] = slot_agreement.mend()
     done["made {} waits due that nothing would have timed out"] = sum(map(_time_waits, agreement.batches(_AT_WORK)))
     done["made {} sleeps due that nothing would have ended"] = _make_sleeps_due()
     done["made {} steps look again for children that are over"] = _look_for_children()
+    done["made {} schedules due that nothing would have looked at"] = schedule_agreement.mend()
     done["counted the open steps of {} runs anew"] = sum(_count_open(run_id) for run_id in _miscounted())
     done["wrote the labels of {} runs anew"] = sum(map(_write_labels, agreement.batches(Q())))
     return [text.format(count) for text, count in done.items() if count]
@@ -81,7 +83,7 @@ def _make_leases_due() -> int:
 
 @verb
 def _make_runs_due() -> int:
-    return Run.objects.using(database()).filter(status=RunStatus.QUEUED, due_at=None).update(due_at=F("start_at"))
+    return Run.objects.using(database()).filter(status=RunStatus.QUEUED, due_at=None, queue_order=None).update(due_at=F("start_at"))
 
 
 @verb

@@ -1,6 +1,6 @@
 """How bodies ended: complete, fail, hand back, alone or in groups.
 
-An accepted outcome, its output, state patch, journal, the successors' readiness and the run's end are one transaction.
+An accepted outcome, its output, state patch, usage, journal, the successors' readiness and the run's end are one transaction.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from ..definitions.plan import PlanStep
 from ..errors import InvalidPayload
 from ..models import Lease, Step
 from ..protocol import codec
+from ..protocol import notes as noted
 from ..protocol.messages import Answer, Failure, Outcome, Refused, Report
 from ..protocol.states import ENGINE_CLASSES, Delivery, FailureClass, LeaseStatus, StepKind, StepStatus
-from . import groups, parking, payloads, progress, refusals, state, suspensions, workers
+from . import groups, parking, payloads, progress, refusals, state, suspensions, usage, workers
 from .locking import Held
 from .refusals import BY_WORKER
 
@@ -40,6 +41,7 @@ class _Ready:
     failure: Failure | None
     retry_after: timedelta
     stored: str
+    notes: noted.Notes
 
 
 def report(reports: Sequence[Report]) -> list[Answer]:
@@ -93,6 +95,7 @@ def _prepare(outcome: Outcome) -> _Ready:
         failure=failure,
         retry_after=checked_delay(outcome.retry_after_ms),
         stored=codec.dumps({"status": outcome.ends_as, **({"failure": failure.to_json()} if failure else {})}, limit=None, what="outcome"),
+        notes=noted.read(outcome.usage, outcome.spans),
     )
 
 
@@ -102,8 +105,10 @@ def _apply(held: Held, lease: Lease, ready: _Ready) -> Answer:
     refused = refusals.of_outcome(lease, body_ran=failure_class not in _UNRUN)
     if refused is not None:
         refusals.note(held, lease, refused, call)
-        refusals.acknowledge(held, lease)
+        if ready.outcome.body_ended:
+            refusals.acknowledge(held, lease)
         return _refuse(str(lease.pk), refused)
+    usage.keep(held, lease, usage.bill(held, lease, ready.notes))
     ran = lease.status != LeaseStatus.OFFERED or failure_class not in _UNRUN
     if ran and lease.step.attempts != lease.attempt:
         held.work.move(lease.step, attempts=lease.attempt)
@@ -129,7 +134,7 @@ def _suspend(held: Held, lease: Lease, ready: _Ready) -> Answer:
 
 def _fail(held: Held, lease: Lease, ready: _Ready, failure: Failure, *, ran: bool) -> Answer:
     body_at_work = ran and not ready.outcome.body_ended
-    kept = ready.outcome.traceback if app_settings.KEEP_TRACEBACKS else None
+    kept = ready.outcome.traceback if app_settings.KEEP_TRACEBACKS or ready.outcome.keeps_traceback else None
     progress.end_lease(held, lease, ready.outcome.ends_as, BY_WORKER, cut=body_at_work, outcome=ready.stored, traceback=kept)
     if failure.class_ == FailureClass.UNSERVABLE:
         workers.ban(lease)

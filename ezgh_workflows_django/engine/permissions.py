@@ -72,6 +72,7 @@ PERMISSIONS: Final[tuple[Permission, ...]] = (
     Permission(REVOKE_KEYS, "Revoke keys."),
     Permission("workflows.keys.read", "See keys, never their secrets."),
     Permission("workflows.trails.read", "See the trail."),
+    Permission("workflows.metrics.read", "Scrape the metrics."),
 )
 
 BY_NAME: Final[Mapping[str, Permission]] = {permission.name: permission for permission in PERMISSIONS}

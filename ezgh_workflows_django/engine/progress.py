@@ -18,7 +18,7 @@ from ..models import Lease, Step, Wait
 from ..protocol import codec
 from ..protocol.messages import Failure
 from ..protocol.states import TERMINAL_STEP, FailureClass, LeaseStatus, RunStatus, StepKind, StepStatus
-from . import announce, inputs, waits
+from . import announce, inputs, slots, waits
 from .locking import Held
 from .transactions import database
 
@@ -39,7 +39,9 @@ def succeed(held: Held, step: Step, output: str | None, by: Lease | None = None)
 
 
 def open_steps(held: Held, steps: Iterable[Step]) -> None:
-    """Open steps, and whatever those of them open that are over at once; ends the run with its last open step."""
+    """Open steps, and whatever those of them open that are over at once; ends the run with its last open step. A run that is not let in opens none."""
+    if not slots.is_admitted(held.run):
+        return end_if_done(held)  # they open once it is let in
     opening = deque(step.name for step in steps)
     while opening:
         [step] = held.steps([opening.popleft()])
@@ -79,7 +81,7 @@ def fall(held: Held, ending_as: RunStatus, failure: Failure, input_text: str | N
     held.work.move(held.run, failure=_text(failure), ending_as=ending_as)
     by = "run" if ending_as is RunStatus.TIMED_OUT else "engine"
     cut_short(held, by)
-    if held.plan.on_failure is None:
+    if held.plan.on_failure is None or _has_no_slot(held):
         return _finish(held, ending_as)
     unacknowledged = _unacknowledged(held)
     _enter_failing(held)  # before the compensation is made ready: a run that is paused offers nothing, and it may have been
@@ -246,7 +248,26 @@ def _finish(held: Held, status: RunStatus) -> None:
     held.work.move(held.run, status=status, ended_at=held.now, due_at=None, paused_from=None, attention=False)
     held.work.record(held.run, f"run.{status}")
     see_to_kin(held)
+    _see_to_slot(held)
+    if held.run.occurrence is not None:
+        from . import backlog  # it starts runs, and so stands on this module
+
+        held.work.after(lambda: backlog.after_end(held.run))
     held.work.after(lambda: announce.run_finished(held.run))
+
+
+def _see_to_slot(held: Held) -> None:
+    """Somebody may wait for the slot that the run had. Only marked here, and seen to after the commit."""
+    from . import admission  # it lets runs begin, and so stands on this module
+
+    if held.run.bucket is not None:
+        held.work.move(held.run, slot_at=held.now)
+        held.work.after_together(admission.after_commit, held.run)
+
+
+def _has_no_slot(held: Held) -> bool:
+    """Whether the run's compensation would hold a slot that it has not been given: then nothing of this episode has begun either."""
+    return slots.is_limited(held.run) and not slots.is_admitted(held.run)
 
 
 def _park(held: Held, failure: Failure) -> None:

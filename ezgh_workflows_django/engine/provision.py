@@ -1,4 +1,4 @@
-"""What must exist after `migrate`: the default tenancy, the tick's row, and the definitions this project's code holds."""
+"""What must exist after `migrate`: the default tenancy, the tick's row, the gates of admissions, and the definitions this project's code holds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import logging
 
 from ..definitions.graph import Workflow
 from ..definitions.registry import registry
-from ..models import App
-from . import catalog, maintenance, tenancy
+from ..models import App, Timetable
+from . import catalog, following, gates, maintenance, tenancy
 from .transactions import database, verb
 
 logger = logging.getLogger("ezgh_workflows.engine")
@@ -19,8 +19,16 @@ def provision(using: str) -> None:
         return
     app = tenancy.provision()
     maintenance.ensure_row()
+    _make_gates()
     for workflow in registry:
         _store(app, workflow)
+    for timetable in Timetable.objects.using(database()).filter(due_at__isnull=False).values_list("pk", flat=True):
+        following.follow(timetable)
+
+
+@verb
+def _make_gates() -> None:
+    gates.ensure()
 
 
 @verb

@@ -10,13 +10,16 @@ from typing import Any
 from ..models import Checkpoint, Lease, Run, Step, Wait
 from ..protocol.messages import Failure
 from ..protocol.states import RunStatus, StepStatus
-from . import catalog, inputs, payloads
+from . import catalog, inputs, limits, payloads, slots
 from .transactions import database
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingFor:
-    """One open wait: its step, the event and key it takes, and until when (None: for ever)."""
+    """One open wait: its step, the event and key it takes, and until when (None: for ever).
+
+    Of a run in line: what it waits to be let in for, with its slot's key; there is no step in that.
+    """
 
     step: str
     event: str
@@ -48,7 +51,9 @@ def phase(run: Run) -> str:
 
 
 def waiting_for(run: Run) -> list[WaitingFor]:
-    """What the run's open waits wait for, the oldest first; then the child runs that its bodies wait for."""
+    """What the run's open waits wait for, the oldest first; then the child runs that its bodies wait for. A run in line waits for its slot or turn."""
+    if slots.is_in_line(run):
+        return [WaitingFor("", limits.newest(run.app_id, run.workflow).in_words(run.workflow), run.slot_key or "", run.deadline_at)]
     waits = Wait.objects.using(database()).filter(run=run).order_by("pk")
     return [WaitingFor(wait.name, wait.event, wait.key, wait.timeout_at) for wait in waits] + _children_waited_for(run)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..models import Lease
+from ..models import Lease, RefusedCall
 from ..protocol.messages import Refused
 from ..protocol.states import LIVE_LEASE, Delivery, LeaseStatus, Refusal
 from . import payloads, progress
@@ -40,13 +40,14 @@ def of_outcome(lease: Lease, *, body_ran: bool) -> Refused | None:
 
 
 def note(held: Held, lease: Lease, refused: Refused, call: str) -> None:
-    """Journal a refusal, once per lease and reason; nothing else of the run changes."""
+    """Journal a refusal and count it, once per lease and reason; nothing else of the run changes."""
     said = set(filter(None, lease.refusals.split(",")))
     if refused.reason in said:
         return
     held.work.move(lease, refusals=",".join(sorted(said | {refused.reason})))
     if refused.reason == Refusal.NOT_STARTED:
         held.work.move(lease, may_have_run=True)
+    held.work.insert([RefusedCall(app_id=held.run.app_id, workflow=held.run.workflow, reason=refused.reason, at=held.now)])
     held.work.record(
         held.run, "lease.refused", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name, reason=refused.reason, call=call, token=lease.token
     )

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from ..conf import app_settings
-from ..models import Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel, Step, Wait
+from ..models import Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel, SpanRecord, Step, UsageRecord, Wait
 from . import duty
 from .locking import Held
 from .transactions import database
 
-_HANGING_ON_RUNS = (JournalEntry, Lease, Checkpoint, Wait, Receipt, RunLabel, Step, Event)
+HANGING_ON_RUNS = (JournalEntry, UsageRecord, SpanRecord, Lease, Checkpoint, Wait, Receipt, RunLabel, Step, Event)
 
 
 def run_once(now: datetime, limit: int) -> int:
@@ -40,12 +40,12 @@ def due(now: datetime, keep: timedelta) -> QuerySet[Run]:
     old = Q(ended_at__lte=now - keep) & (Q(idempotency_key=None) | Q(ended_at__lte=now - app_settings.IDEMPOTENCY_TTL))
     runs = Run.objects.using(database())
     needed = Exists(runs.filter(pk=OuterRef("parent"), ended_at=None)) | Exists(runs.filter(parent=OuterRef("pk"), ended_at=None))
-    return runs.filter(old, kin_at=None).exclude(needed).order_by("ended_at")
+    return runs.filter(old, kin_at=None, slot_at=None).exclude(needed).order_by("ended_at")
 
 
 def _delete(held: Held) -> None:
     run_id: uuid.UUID = held.run.pk
-    for model in _HANGING_ON_RUNS:
+    for model in HANGING_ON_RUNS:
         model._default_manager.using(database()).filter(run=run_id)._raw_delete(database())
     Run.objects.using(database()).filter(pk=run_id)._raw_delete(database())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,13 +22,23 @@ MAX_PRIORITY = 100
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """What starts a run where no caller does: an occurrence of a schedule. `told` is what the run's journal says of it."""
+
+    occurrence: int
+    told: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
-    """One start, checked and encoded: nothing of it can fail on its values any more."""
+    """One start, checked and encoded: nothing of it can fail on its values any more. `run_id` is given where somebody knows the run already."""
 
     start: Start
     payload: str | None
     labels: str
     subject: tuple[str, str] | tuple[None, None]
+    origin: Origin | None = None
+    run_id: uuid.UUID | None = None
 
 
 def start_at(requested: Start, now: datetime) -> datetime:

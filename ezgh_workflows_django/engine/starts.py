@@ -6,44 +6,51 @@ import json
 import uuid
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from django.db import DatabaseError
 
 from ..definitions.graph import Workflow
 from ..definitions.plan import Plan, PlanStep
-from ..definitions.policies import RunView
 from ..definitions.registry import registry
 from ..definitions.starts import Start
-from ..errors import IdempotencyConflict, InvalidArgument, NotAvailable, StartBusy, UnknownWorkflow
+from ..errors import IdempotencyConflict, StartBusy, UnknownWorkflow
 from ..models import App, Checkpoint, Definition, Run, RunLabel, Step
 from ..protocol.states import RunStatus, StepStatus
-from . import announce, catalog, duty, ids, payloads, progress, tenancy, uniques, waits
+from . import admission, announce, catalog, ids, payloads, slots, start_keys, tenancy, traces, uniques
 from .clock import Now
+from .doors import BUSY_AFTER_SECONDS, Doors
 from .locking import Held
-from .start_requests import Request, checked, start_at
+from .start_requests import Origin, Request, checked, start_at
 from .transactions import carry_out, database
 from .work import Work
 from .writer import WriterBusy
-
-BUSY_AFTER_SECONDS = 5
 
 
 def start(workflow: Workflow | Definition | str, requested: Start, *, app: str | None = None) -> Run:
     """Start one run (`is_new`), or give back the one that has its idempotency key. A stored definition is started in its own app.
 
-    Raises `UnknownWorkflow`, `NotAvailable`, `IdempotencyConflict`, `StartBusy`, `InvalidPayload`, `InvalidArgument`,
-    `UnknownApp`. Locks nothing but, for a moment, the key. Four statements for a run without key, labels or waits.
+    Raises `UnknownWorkflow`, `IdempotencyConflict`, `ConcurrencyLimit`, `StartBusy`, `InvalidPayload`, `InvalidArgument`, `UnknownApp`.
+    Locks nothing but, for a moment, the key; a start that may be refused, its bucket's door. Four statements for a run without key, labels or waits.
     """
     return start_many(workflow, [requested], app=app)[0]
 
 
-def start_many(workflow: Workflow | Definition | str, requested: Sequence[Start], *, app: str | None = None) -> list[Run]:
-    """Start many runs of one workflow, all or none, in order. Raises as `start`."""
+def start_many(
+    workflow: Workflow | Definition | str, requested: Sequence[Start], *, app: str | None = None, run_ids: Sequence[uuid.UUID] | None = None
+) -> list[Run]:
+    """Start many runs of one workflow, all or none, in order. Raises as `start`. With `run_ids` the new ones have these ids."""
     key = next((each.idempotency_key for each in requested if each.idempotency_key is not None), None)
+    known: Sequence[uuid.UUID | None] = run_ids or [None] * len(requested)
+
+    def begin() -> list[Run]:
+        return _start_all(workflow, [replace(checked(each), run_id=run_id) for each, run_id in zip(requested, known, strict=True)], app)
+
     try:
-        return carry_out(lambda: _start_all(workflow, requested, app), within=None if key is None else BUSY_AFTER_SECONDS)
+        return carry_out(begin, within=None if key is None else BUSY_AFTER_SECONDS)
     except WriterBusy as error:
         raise StartBusy(
             f"another connection has been writing to the SQLite file for over {BUSY_AFTER_SECONDS} s, so nobody can tell yet "
@@ -51,84 +58,72 @@ def start_many(workflow: Workflow | Definition | str, requested: Sequence[Start]
         ) from error
 
 
-def start_children(held: Held, checkpoint: Checkpoint, workflow: str, texts: Mapping[int, str | None]) -> dict[int, uuid.UUID]:
+def look_up(workflow: Workflow | str, app: str | None) -> None:
+    """Whether a start would find its app and its workflow. Raises `UnknownApp`, `UnknownWorkflow`."""
+    found, _ = tenancy.app_now(app)
+    if not isinstance(workflow, Workflow) and _code_of(workflow) is None:
+        catalog.newest(found, workflow)
+
+
+def start_occurrence(definition: Definition, wanted: Start, run_id: uuid.UUID, origin: Origin) -> Run:
+    """Start the run of an occurrence of a schedule, in the caller's transaction: a start that is refused leaves nothing. Raises as `start`."""
+    [run] = carry_out(lambda: _start_all(definition, [replace(checked(wanted), origin=origin, run_id=run_id)], None))
+    return run
+
+
+def start_children(held: Held, step: str, checkpoint: Checkpoint, workflow: str, texts: Mapping[int, str | None]) -> dict[int, uuid.UUID]:
     """Start children of a held run, by their numbers among those of a checkpoint: in its app, with its labels, correlation, trace and priority.
 
     None lives longer than its parent may. Raises `StartError`, `InvalidArgument`. `texts` are their payloads, as stored.
     """
     parent = held.run
     definition, plan, code, _ = _pinned(workflow, App.objects.using(database()).get(pk=parent.app_id))
-    _refuse_unavailable(plan)
+    shared = slots.shared_by(parent) if plan.concurrency else frozenset()
     bound = None if parent.ending_as else parent.deadline_at
+    around = traces.of_step(parent, step).to_text()
     started: dict[int, uuid.UUID] = {}
     for index, text in texts.items():
         wanted = Start(correlation_id=parent.correlation_id or None, priority=parent.priority)
         run = _new_run(Request(wanted, text, parent.labels, (None, None)), definition, plan, held.now)
         run.parent_id, run.parent_checkpoint, run.parent_index = parent.pk, checkpoint.pk, index
-        run.depth, run.trace_id = parent.depth + 1, parent.trace_id
+        run.depth, run.trace_id, run.traceparent = parent.depth + 1, parent.trace_id, around
         run.deadline_at = min(filter(None, (run.deadline_at, bound)), default=None)
+        slots.assign(run, plan, start_keys.slot_key(run, plan, code), shared)
         held.work.insert([run])
-        _open(Held(run, plan, held.work), definition, computed_keys(run, plan, code))
+        _open(Held(run, plan, held.work), definition, start_keys.wait_keys(run, plan, code))
         started[index] = run.pk
     return started
 
 
-def admit(held: Held) -> None:
-    """Let a queued run begin: its first steps open."""
-    held.work.move(held.run, status=RunStatus.RUNNING, started_at=held.now, due_at=held.run.deadline_at)
-    held.work.record(held.run, "run.started")
-    held.work.after(lambda: announce.run_started(held.run))
-    progress.open_steps(held, held.steps(held.plan.roots))
-
-
-def run_once(now: datetime, limit: int) -> int:
-    """The duty of admission: begin up to `limit` queued runs whose time has come; returns how many were looked at."""
-    due = Run.objects.using(database()).filter(status=RunStatus.QUEUED, due_at__lte=now).order_by("due_at").values_list("pk", flat=True)
-    return duty.each([(pk, pk) for pk in due[:limit]], _admit_due, lambda pk: _postpone(pk, now))
-
-
-def _admit_due(held: Held, _: uuid.UUID) -> None:
-    if held.run.status == RunStatus.QUEUED and held.run.start_at <= held.now:
-        admit(held)
-
-
-def _postpone(run_id: uuid.UUID, now: datetime) -> None:
-    Run.objects.using(database()).filter(pk=run_id).update(due_at=duty.later(now))
-
-
-def _start_all(workflow: Workflow | Definition | str, requested: Sequence[Start], app_name: str | None) -> list[Run]:
-    requests = [checked(each) for each in requested]
+def _start_all(workflow: Workflow | Definition | str, requests: Sequence[Request], app_name: str | None) -> list[Run]:
     definition, plan, code, now = _pinned(workflow, app_name)
-    _refuse_unavailable(plan)
-    work = Work(now)
-    runs = [_start_one(request, definition, plan, code, work) for request in requests]
+    work, doors = Work(now), Doors()
+    runs = [_start_one(request, definition, plan, code, work, doors) for request in requests]
     work.finish()
     return runs
 
 
-def _refuse_unavailable(plan: Plan) -> None:
-    refused = plan.unavailable()
-    if refused:
-        raise NotAvailable(f'workflow "{plan.name}" asks for what this version cannot do yet: {", ".join(refused)}')
-
-
-def _start_one(request: Request, definition: Definition, plan: Plan, code: Workflow | None, work: Work) -> Run:
+def _start_one(request: Request, definition: Definition, plan: Plan, code: Workflow | None, work: Work, doors: Doors) -> Run:
     known = _known(request, definition)
     if known is not None:
         return known
     run = _new_run(request, definition, plan, work.now)
-    keys = computed_keys(run, plan, code)
+    keys = start_keys.wait_keys(run, plan, code)
+    slots.assign(run, plan, start_keys.slot_key(run, plan, code))
+    if doors.close_behind(run, plan) and (known := _known(request, definition)) is not None:
+        return known  # who had the door before us has started it
+    doors.let_in(run)
     if run.idempotency_key is None:
         work.insert([run])
     elif (other := _insert_with_key(run)) is not run:
         return _same(request, other)
-    _open(Held(run, plan, work), definition, keys)
+    _open(Held(run, plan, work), definition, keys, {} if request.origin is None else request.origin.told)
     run.is_new = True
     return run
 
 
-def _open(held: Held, definition: Definition, keys: Mapping[str, str]) -> None:
-    """Insert what hangs on a new run, and begin it if it is due."""
+def _open(held: Held, definition: Definition, keys: Mapping[str, str], told: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """Insert what hangs on a new run, and begin it if it is due. `told` is what its journal says of its origin."""
     run, work = held.run, held.work
     steps = [new_step(run, definition, step, keys.get(step.name)) for step in held.plan.steps.values()]
     work.insert(steps)
@@ -136,10 +131,13 @@ def _open(held: Held, definition: Definition, keys: Mapping[str, str]) -> None:
     held.adopt(steps)
     due = run.start_at <= held.now
     work.after(lambda: announce.starting(run))
-    told: dict[str, Any] = {} if due else {"at": run.start_at}
-    work.record(run, "run.created", version=run.version, **told)
-    if due:
-        admit(held)
+    later: Mapping[str, Any] = {} if due else {"at": run.start_at}
+    counted: Mapping[str, Any] = {} if run.slot_key is None else {"slot": run.slot_key}
+    work.record(run, "run.created", version=run.version, **later, **counted, **told)
+    if due and slots.is_limited(run):
+        admission.line_up(held)
+    elif due:
+        admission.admit(held)
 
 
 def _pinned(workflow: Workflow | Definition | str, wanted: App | str | None) -> tuple[Definition, Plan, Workflow | None, datetime]:
@@ -174,9 +172,11 @@ def _stored(code: Workflow, wanted: App | str | None) -> Any:
 
 def _new_run(request: Request, definition: Definition, plan: Plan, now: datetime) -> Run:
     due_at = start_at(request.start, now)
+    joined = traces.joined(request.start)
     deadline_at = None if plan.deadline_ms is None else due_at + timedelta(milliseconds=plan.deadline_ms)
     return Run(
-        id=ids.run_id(),
+        id=request.run_id or ids.run_id(),
+        occurrence=None if request.origin is None else request.origin.occurrence,
         app_id=definition.app_id,
         definition=definition,
         workflow=plan.name,
@@ -189,7 +189,8 @@ def _new_run(request: Request, definition: Definition, plan: Plan, now: datetime
         correlation_id=request.start.correlation_id or "",
         subject_label=request.subject[0],
         subject_id=request.subject[1],
-        trace_id=ids.trace_id(),
+        trace_id=ids.trace_id() if joined is None else joined.trace_id,
+        traceparent="" if joined is None else joined.to_text(),
         open_steps=len(plan.steps),
         created_at=now,
         start_at=due_at,
@@ -212,37 +213,6 @@ def new_step(run: Run, definition: Definition, planned: PlanStep, wait_key: str 
         blockers=len(planned.after),
         wait_key=wait_key,
     )
-
-
-def computed_keys(run: Run, plan: Plan, code: Workflow | None) -> dict[str, str]:
-    """The keys of waits that need no output of a step: literal ones, and callable ones, computed now so that no code is needed later.
-
-    Raises `InvalidArgument` where a callable key can't be computed.
-    """
-    keys: dict[str, str] = {}
-    view: RunView | None = None
-    for step in plan.steps.values():
-        if step.wait is None:
-            continue
-        if step.wait.key is not None:
-            keys[step.name] = step.wait.key
-        elif step.wait.callable_key:
-            view = view or RunView(
-                id=str(run.pk), workflow=run.workflow, payload=payloads.from_text(run.payload), labels=json.loads(run.labels), correlation_id=run.correlation_id
-            )
-            keys[step.name] = _called_key(plan, step, code, view)
-    return keys
-
-
-def _called_key(plan: Plan, step: PlanStep, code: Workflow | None, view: RunView) -> str:
-    where = f"workflow {plan.name}, step {step.name}"
-    wait = None if code is None else code.step(step.name).wait
-    if wait is None or not callable(wait.key):
-        raise InvalidArgument("key", f"{where}: a callable key stays on the server; use key_expr")
-    try:
-        return waits.kept_key(wait.key(view))
-    except Exception as error:
-        raise InvalidArgument("key", f"{where}: the key could not be computed: {type(error).__name__}: {error}") from error
 
 
 def _known(request: Request, definition: Definition) -> Run | None:

@@ -15,7 +15,7 @@ from ..definitions.registry import registry
 from ..errors import UnknownWorkflow, VerbRefused
 from ..models import Definition, Run, Step
 from ..protocol.states import TERMINAL_STEP, StepStatus
-from . import catalog, progress, replaying, runs, starts, trail
+from . import catalog, progress, replaying, runs, start_keys, starts, trail
 from .locking import Held, hold
 from .runs import Actor
 from .transactions import database, verb
@@ -125,7 +125,7 @@ def _faults(run: Run, plan: Plan, rows: Mapping[str, Step]) -> list[str]:
     """Everything that keeps a run from being of that version."""
     if run.is_terminal:
         return [f"it is {run.status}: only a run that is not over can be moved"]
-    faults = [f"the version asks for what this release can't do yet: {each}" for each in plan.unavailable()]
+    faults: list[str] = []
     for name, row in rows.items():
         faults += _step_faults(row, plan) if name != ON_FAILURE else _compensation_faults(row, plan)
     for planned in plan.steps.values():
@@ -202,7 +202,7 @@ def _keys(run: Run, plan: Plan) -> dict[str, str]:
         code = registry.get(plan.name, plan.revision)
     except UnknownWorkflow:
         code = None
-    return starts.computed_keys(run, plan, code)
+    return start_keys.wait_keys(run, plan, code)
 
 
 def _open(held: Held) -> None:

@@ -27,6 +27,8 @@ CHANNEL = "ezgh_workflows"
 LOOK_EVERY = 0.5
 LOOK_EVERY_LISTENING = 5.0
 _RECONNECT_MAX = 5.0
+_POOLED = 3600.0
+"""Seconds after which a connection that goes through a pooler is tried again."""
 
 
 class Bell:
@@ -122,8 +124,11 @@ class Listener:
         while not self._stopped.is_set():
             try:
                 with self._connect(psycopg) as connection:
-                    pause = 0.1
-                    self._listen(connection)
+                    if self._hears(connection):
+                        pause = 0.1
+                        self._listen(connection)
+                    else:
+                        pause = _POOLED
             except psycopg.Error as error:
                 logger.warning("listening for work stopped (%s); trying again in %.1f s", error, pause)
             finally:
@@ -139,6 +144,18 @@ class Listener:
         for own in ("cursor_factory", "context", "prepare_threshold", "isolation_level", "server_side_binding"):
             parameters.pop(own, None)
         return psycopg.connect(**parameters, autocommit=True)
+
+    def _hears(self, connection: Any) -> bool:
+        """Whether notifications arrive here. Those of a pooler's connection don't: it is recognised by the process that it says it is, which is another's.
+
+        Then waiting claims look as often as where nobody listens. `LISTEN_DSN` is trusted to lead past it.
+        """
+        if app_settings.LISTEN_DSN:
+            return True
+        [backend] = connection.execute("SELECT pg_backend_pid()").fetchone()
+        if backend != connection.info.backend_pid:
+            logger.warning("the database is behind a pooler that brings no notifications; looking for work every %.1f s: set LISTEN_DSN", LOOK_EVERY)
+        return bool(backend == connection.info.backend_pid)
 
     def _listen(self, connection: Any) -> None:
         connection.execute(f"LISTEN {CHANNEL}")

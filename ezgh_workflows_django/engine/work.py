@@ -7,18 +7,19 @@ A write that does not land raises `LostRace`, and the verb is run again from its
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import models, transaction
 
 from ..models import JournalEntry, Lease, Run, Step
 from ..protocol import codec
-from . import wakeups
+from . import moves, wakeups
 from .transactions import QUERY_KEYS, LostRace, batched, database
 
+T = TypeVar("T")
 _GUARDED = (Run, Step, Lease)
 
 
@@ -32,9 +33,11 @@ class Work:
         self._changes: dict[tuple[type[models.Model], Any], dict[str, Any]] = {}
         self._new: dict[int, models.Model] = {}
         self._journal: list[JournalEntry] = []
+        self._told: list[moves.Move] = []
         self._after: list[Callable[[], object]] = []
         self._together: dict[Callable[[list[Any]], object], list[Any]] = defaultdict(list)
         self._awake: set[int] = set()
+        self._read: dict[Hashable, Any] = {}
 
     def insert(self, rows: Iterable[models.Model]) -> None:
         """Insert rows with the next flush; until then what moves them only sets their fields."""
@@ -57,14 +60,24 @@ class Work:
         self.move(run, journal_seq=run.journal_seq + 1)
         text = codec.dumps(data, limit=None, what="journal") if data else "{}"
         self._journal.append(JournalEntry(run=run, seq=run.journal_seq, kind=kind, at=self.now, step=step, attempt=attempt, worker=worker, data=text))
+        if moves.is_told(kind):
+            self._told.append(moves.of_journal(run, kind, self.now, step, attempt, worker, data))
+
+    def once(self, what: Hashable, read: Callable[[], T]) -> T:
+        """What `read` gives, read once in this transaction: for things that many of its rows need, and no run's lock guards."""
+        if what not in self._read:
+            self._read[what] = read()
+        found: T = self._read[what]
+        return found
 
     def after(self, callback: Callable[[], object]) -> None:
         """Do this once the transaction has committed; an error in it is logged, never raised."""
         self._after.append(callback)
 
-    def after_together(self, callback: Callable[[list[Any]], object], item: Any) -> None:
-        """As `after`, once for all the items that this transaction has for the callback."""
+    def after_together(self, callback: Callable[[list[Any]], object], item: Any) -> int:
+        """As `after`, once for all the items that this transaction has for the callback; returns how many it had before this one."""
         self._together[callback].append(item)
+        return len(self._together[callback]) - 1
 
     def wake(self, app_id: int) -> None:
         """After the commit, tell whoever waits for this app's work to look."""
@@ -85,7 +98,9 @@ class Work:
     def finish(self) -> None:
         """Write, and hand over what is to be done after the commit."""
         self.flush()
-        awake, after = frozenset(self._awake), tuple(self._after)
+        awake, after, told = frozenset(self._awake), tuple(self._after), tuple(self._told)
+        if told:
+            after_commit(lambda: moves.tell(told))
         if awake:
             after_commit(lambda: wakeups.notify(awake))
         for callback in after:

@@ -19,8 +19,9 @@ from ..errors import InvalidArgument, UnknownDefinition, UnknownWorker
 from ..models import Announcement, App, Lease, Revision, Worker
 from ..protocol import codec
 from ..protocol.messages import Registered, Registration, Serve
-from . import announcing, catalog, tenancy
-from .clock import Now
+from . import announcing, catalog, following, tenancy
+from .clock import Now, read_at
+from .keys import Identity
 from .transactions import database, verb
 
 MAX_DEFINITIONS = announcing.MAX_WORKFLOWS
@@ -59,10 +60,12 @@ def register(registration: Registration, app: App | None = None) -> Registered:
         host=registration.host[:255],
         sdk=registration.sdk[:255],
         concurrency=registration.concurrency,
+        cron=registration.cron,
         registered_at=now,
         seen_at=now,
     )
     stored = [catalog.store(app, spec, now) for spec in registration.definitions]
+    following.heed([worker], now)
     announcing.add(worker, stored, now)
     return Registered(
         worker_id=str(worker.pk),
@@ -75,15 +78,15 @@ def register(registration: Registration, app: App | None = None) -> Registered:
     )
 
 
-def session(worker_id: str, claim_id: str) -> Session:
+def session(worker_id: str, claim_id: str, by: Identity | None = None) -> Session:
     """The session of a claim: one statement. `repeated` says that this claim has been answered before.
 
-    Raises `UnknownWorker` where the session left, was forgotten, or never was.
+    Raises `UnknownWorker` where the session left, was forgotten, or never was, or is out of the reach of `by`; such a one is left as it is.
     """
     claimed = Lease.objects.using(database()).filter(worker=OuterRef("pk"), claim_id=claim_id)
     workers = Worker.objects.using(database()).select_related("app").annotate(now=Now(), repeated=Exists(claimed))
     worker = workers.filter(pk=_checked_id(worker_id), left_at=None).first()
-    if worker is None:
+    if worker is None or (by is not None and not by.reaches(worker.app)):
         raise UnknownWorker(f"worker session {worker_id} is not known: register again")
     seen({worker.pk: worker.seen_at}, worker.now)
     return Session(worker.pk, worker.name, worker.app, frozenset(json.loads(worker.unservable)), worker.repeated, worker.now)
@@ -114,6 +117,7 @@ def leave(worker_id: str) -> None:
     if worker is not None and worker.left_at is None:
         Worker.objects.using(database()).filter(pk=worker.pk).update(left_at=worker.now)
         Announcement.objects.using(database()).filter(worker=worker).delete()
+        following.heed([worker], read_at(worker))
         announcing.measure_invocation(worker.app_id)
 
 
@@ -123,6 +127,7 @@ def forget_lost(now: datetime, limit: int) -> int:
     lost = list(Worker.objects.using(database()).filter(left_at=None, seen_at__lte=now - app_settings.ANNOUNCEMENT_TTL)[:limit])
     Worker.objects.using(database()).filter(pk__in=[worker.pk for worker in lost]).update(left_at=now)
     Announcement.objects.using(database()).filter(worker__in=lost).delete()
+    following.heed(lost, now)
     for app_id in {worker.app_id for worker in lost}:
         announcing.measure_invocation(app_id)
     return len(lost)

@@ -22,6 +22,7 @@ from ..worker.transports.choice import over_http, refuse_transactions
 from ..worker.transports.direct import DirectTransport
 from ..worker.transports.recipe import Recipe
 from ..worker.wear import Limits
+from .heartbeat_file import HeartbeatFile
 
 KEY_VARIABLE: Final = "EZGH_WORKFLOWS_API_KEY"
 """The environment variable that holds the API key where no flag does: what is on a command line, everybody on the machine can read."""
@@ -32,7 +33,10 @@ _MEGABYTE: Final = 1024**2
 
 def workers(options: dict[str, Any], listener: Listener) -> list[Worker]:
     """A worker for each app. Raises `InvalidArgument`, `NotAvailable`, `CommandError` for flags that can't be."""
-    made = [_worker(app, options, listener) for app in _apps(options["app"] or [], is_dev=options["dev"])]
+    apps = _apps(options["app"] or [], is_dev=options["dev"])
+    path = options["heartbeat_file"]
+    file = None if path is None else HeartbeatFile(path, apps)
+    made = [_worker(app, options, listener if file is None else file.of(app, listener)) for app in apps]
     for worker, transport in made:
         worker.serving.refuse_strangers()
         refuse_transactions(worker.serving, transport)

@@ -1,15 +1,19 @@
-"""What a worker process prints: a line for each finished step and each trouble, as text or JSON; and the file that says it is alive."""
+"""What a worker process prints: a line for each finished step and each trouble, as text or JSON."""
 
 from __future__ import annotations
 
 import json
+import logging
 import threading
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Final
 
 from django.core.management.base import OutputWrapper
 from django.utils import timezone
 
+from ..engine import moves
 from ..protocol.messages import Answer, Lease, Outcome, Registered, Registration
 from ..protocol.states import LeaseStatus
 from ..worker.listener import Listener
@@ -18,13 +22,12 @@ FORMATS: Final = ("text", "json")
 
 
 class Printer(Listener):
-    """Prints what it hears, whole lines at once: results on `out`, troubles on `err`. `heartbeat_file` is touched while the loop goes round."""
+    """Prints what it hears, whole lines at once: results on `out`, troubles on `err`."""
 
-    def __init__(self, out: OutputWrapper, err: OutputWrapper, *, as_json: bool = False, heartbeat_file: Path | None = None) -> None:
+    def __init__(self, out: OutputWrapper, err: OutputWrapper, *, as_json: bool = False) -> None:
         self._out = out
         self._err = err
         self._as_json = as_json
-        self._heartbeat_file = heartbeat_file
         self._lock = threading.Lock()
 
     def said(self, event: str, text: str, **facts: Any) -> None:
@@ -51,11 +54,6 @@ class Printer(Listener):
             retry_at=answer.retry_at.isoformat() if answer is not None and answer.retry_at is not None else None,
         )
 
-    def alive(self) -> None:
-        """See `Listener`."""
-        if self._heartbeat_file is not None:
-            self._heartbeat_file.touch()
-
     def warning(self, message: str) -> None:
         """See `Listener`."""
         self._print(self._err, "warning", f"warning: {message}", {"message": message})
@@ -74,6 +72,30 @@ class Printer(Listener):
         with self._lock:
             stream.write(line)
             stream.flush()  # a pipe would keep it back until there is more
+
+
+@contextmanager
+def moves_printed(printer: Printer) -> Iterator[None]:
+    """Meanwhile the moves that the project's `LOGGING` lets through are printed, as the printer's own events are."""
+    handler = _MovePrinter(printer)
+    moves.logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        moves.logger.removeHandler(handler)
+
+
+class _MovePrinter(logging.Handler):
+    """Prints the records of `engine.moves`, at the moments of the moves."""
+
+    def __init__(self, printer: Printer) -> None:
+        super().__init__()
+        self._printer = printer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One move."""
+        facts = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in moves.facts_of(record).items()}
+        self._printer.said(facts.pop("move"), record.getMessage(), **facts)
 
 
 def _ending(outcome: Outcome) -> str:

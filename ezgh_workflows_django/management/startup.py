@@ -141,12 +141,10 @@ def _heartbeat() -> str:
 def _cron(worker: Worker, apps: Iterable[str]) -> str:
     """Whether schedules fire for these apps. A developer's app is another copy of the project: its schedules would be doubles of the project's own."""
     if worker.cron:
-        fires = "on, for an app named dev-<user> too"
-    elif any(app.startswith(App.DEV_PREFIX) for app in apps):
-        fires = "off: an app named dev-<user> fires schedules only with --cron"
-    else:
-        fires = "on"
-    return f"{fires}; no schedule can be stored in this version"
+        return "on, for an app named dev-<user> too"
+    if any(app.startswith(App.DEV_PREFIX) for app in apps):
+        return "off: an app named dev-<user> fires schedules only with --cron"
+    return "on"
 
 
 def _seconds(duration: timedelta) -> str:

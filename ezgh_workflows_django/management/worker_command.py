@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from ..errors import InvalidArgument, NotAvailable
 from ..worker import Worker
 from . import building, reloading
 from .crew import Crew
-from .printing import FORMATS, Printer
+from .printing import FORMATS, Printer, moves_printed
 from .startup import remote_startup, startup
 
 GRACE: Final = 30.0
@@ -58,9 +59,8 @@ class WorkerCommand(BaseCommand):
             options["grace"] = RELOAD_GRACE if options["reload"] else GRACE
         if options["reload"] and not reloading.is_child():
             self._reload(options["grace"])
-        printer = Printer(self.stdout, self.stderr, as_json=options["log_format"] == "json", heartbeat_file=options["heartbeat_file"])
+        printer = Printer(self.stdout, self.stderr, as_json=options["log_format"] == "json")
         try:
-            _touch(options["heartbeat_file"])
             workers = building.workers(options, printer)
         except InvalidArgument as error:
             raise CommandError(f"--{_FLAGS.get(error.field, error.field)}: {error.reason}") from error
@@ -68,7 +68,8 @@ class WorkerCommand(BaseCommand):
             raise CommandError(str(error)) from error
         self._introduce(printer, workers, options)
         crew = Crew(workers)
-        code = crew.run()
+        with moves_printed(printer) if options["log_format"] == "json" else nullcontext():
+            code = crew.run()
         self._has_left_bodies = crew.has_left_bodies
         if code:
             raise SystemExit(code)
@@ -123,12 +124,3 @@ class WorkerCommand(BaseCommand):
     def _say(self, text: str) -> None:
         self.stdout.write(text)
         self.stdout.flush()
-
-
-def _touch(heartbeat_file: Path | None) -> None:
-    if heartbeat_file is None:
-        return
-    try:
-        heartbeat_file.touch()
-    except OSError as error:
-        raise InvalidArgument("heartbeat-file", f"{heartbeat_file} can't be written: {error.strerror}") from error

@@ -6,10 +6,14 @@ identifiers and stored JSON say what they need themselves, on MariaDB only.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
+
+from ..protocol import amounts
 
 _Set = TypeVar("_Set")
 _Get = TypeVar("_Get")
@@ -63,3 +67,54 @@ class IdentifierField(ExactTextMixin, _Char[_Set, _Get]):
 
 class JsonTextField(ExactTextMixin, _Text[_Set, _Get]):
     """JSON kept as text: read back as it was written on every database. `protocol.codec` reads and writes it."""
+
+
+if TYPE_CHECKING:
+
+    class _Field(models.Field[_Set, _Get]):
+        """Django's class, with the parameters its stubs give it."""
+
+else:
+
+    class _Field(models.Field):
+        """Django's class, which takes no parameters at run time."""
+
+        def __class_getitem__(cls, parameters: object) -> type:
+            return cls
+
+
+class ExactDecimalField(_Field[_Set, _Get]):
+    """A decimal of zero or more, kept as its one text (`protocol.amounts`): no database rounds it, and equal amounts are equal texts.
+
+    SQLite has no exact decimals, and the others bound theirs below what is reported here. Ordering and sums are Python's business.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("max_length", amounts.MAX_TEXT)
+        super().__init__(*args, **kwargs)
+
+    def get_internal_type(self) -> str:
+        """A short text."""
+        return "CharField"
+
+    def from_db_value(self, value: str | None, expression: Any, connection: BaseDatabaseWrapper) -> Decimal | None:
+        """The decimal of the stored text."""
+        return None if value is None else Decimal(value)
+
+    def to_python(self, value: Any) -> Decimal | None:
+        """The decimal of what a form or a fixture gives. Raises `ValidationError`."""
+        if value is None or isinstance(value, Decimal):
+            return value
+        try:
+            return amounts.read(str(value))
+        except ValueError as error:
+            raise ValidationError(str(error)) from None
+
+    def get_prep_value(self, value: Any) -> str | None:
+        """The text that is stored. Raises `ValueError` for what is no decimal of zero or more."""
+        value = super().get_prep_value(value)
+        return None if value is None else amounts.text_of(amounts.bounded(Decimal(value), amounts.MAX_COST_WHOLE, amounts.MAX_COST_PLACES))
+
+    def value_to_string(self, obj: models.Model) -> str:
+        """The text, for fixtures."""
+        return self.get_prep_value(self.value_from_object(obj)) or ""

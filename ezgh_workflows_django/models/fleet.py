@@ -11,7 +11,7 @@ from .tenancy import App, Definition, Project
 
 
 class Worker(models.Model):
-    """One worker session. A reused name is another session."""
+    """One worker session. A reused name is another session. `cron`: it wants the schedules of its app fired, if that is a developer's own."""
 
     id = models.UUIDField(primary_key=True)
     app = models.ForeignKey(App, on_delete=models.CASCADE, related_name="workers")
@@ -20,6 +20,7 @@ class Worker(models.Model):
     sdk = IdentifierField(blank=True, default="")
     concurrency = models.PositiveIntegerField()
     unservable = JsonTextField(default="[]")
+    cron = models.BooleanField(default=False)
     registered_at = models.DateTimeField()
     seen_at = models.DateTimeField()
     left_at = models.DateTimeField(null=True)
@@ -71,9 +72,10 @@ class Trail(models.Model):
 
 
 class Tick(models.Model):
-    """The one row that says when maintenance last ran and until when it is lenient after a gap."""
+    """The one row that says when maintenance last ran, until when it is lenient after a gap, and how far the figures have been summed."""
 
     ticked_at = models.DateTimeField()
+    summed_until = models.DateTimeField()
     lenient_until = models.DateTimeField(null=True)
     lateness_ms = models.PositiveBigIntegerField(default=0)
 

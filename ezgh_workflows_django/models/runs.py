@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from django.db import models
 
-from ..protocol.states import TERMINAL_RUN, CheckpointKind, Delivery, RunStatus, StepKind, StepStatus
+from ..protocol.states import LIVE_RUN, TERMINAL_RUN, CheckpointKind, Delivery, RunStatus, StepKind, StepStatus
 from .fields import NAME_LENGTH, IdentifierField, JsonTextField
 from .tenancy import App, Definition, Revision
 
@@ -21,7 +21,7 @@ class RunQuerySet(models.QuerySet["Run"]):
 
     def live(self) -> RunQuerySet:
         """Runs that are not over."""
-        return self.exclude(status__in=TERMINAL_RUN)
+        return self.filter(status__in=LIVE_RUN)  # by name: an index finds them among millions that are over
 
     def of_subject(self, label: str, pk: str) -> RunQuerySet:
         """Runs linked to one model instance, newest first."""
@@ -35,8 +35,17 @@ class Run(models.Model):
     `open_steps` counts the steps that are not over; `journal_seq` is the last sequence number of its journal.
     Both change only under the run's lock.
 
+    `usage` (JSON) is what its steps used so far, by model and unit, with what that cost; null while nothing was. `traceparent` is the span of
+    its caller in the trace that it joined, if any.
+
     A child run has a `parent`, the checkpoint there that it was started for, and its number among the children of that; the checkpoint is
     gone once its step has begun anew. `kin_at` is set until its end has been told to its parent, and its own children have been seen to.
+
+    Where its workflow has limits, `bucket` is what it is counted in while it holds a slot, `slot_key` the key that makes it that bucket, `line`
+    the rate whose turns it takes. `queue_order` is its place in line from when it was due. `slot_at` is set until somebody has looked whether
+    there is a slot: for it, or, once it is over, for those who waited for its own.
+
+    `occurrence` is that of the schedule which started it, if one did; its row goes before the run's where the run is kept for very long.
     """
 
     id = models.UUIDField(primary_key=True)
@@ -59,6 +68,8 @@ class Run(models.Model):
     subject_label = IdentifierField(max_length=200, null=True)
     subject_id = IdentifierField(null=True)
     trace_id = models.CharField(max_length=32)
+    traceparent = models.CharField(max_length=55, blank=True, default="")
+    usage = JsonTextField(null=True)
     episode = models.PositiveIntegerField(default=1)
     journal_seq = models.PositiveIntegerField(default=0)
     open_steps = models.PositiveIntegerField()
@@ -74,6 +85,12 @@ class Run(models.Model):
     depth = models.PositiveSmallIntegerField(default=0)
     has_children = models.BooleanField(default=False)
     kin_at = models.DateTimeField(null=True)
+    bucket = models.UUIDField(null=True)
+    slot_key = IdentifierField(null=True)
+    line = models.UUIDField(null=True)
+    queue_order = models.DateTimeField(null=True)
+    slot_at = models.DateTimeField(null=True)
+    occurrence = models.PositiveBigIntegerField(null=True)
 
     is_new = False  # no column: whether this very object was just started, and not found by its idempotency key
 
@@ -87,6 +104,9 @@ class Run(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["due_at"], name="ezw_run_due"),
             models.Index(fields=["kin_at"], name="ezw_run_kin"),
+            models.Index(fields=["slot_at"], name="ezw_run_slot"),
+            models.Index(fields=["bucket", "status", "queue_order"], name="ezw_run_bucket"),
+            models.Index(fields=["line", "status", "queue_order"], name="ezw_run_line"),
             models.Index(fields=["parent", "ended_at"], name="ezw_run_parent"),
             models.Index(fields=["parent_checkpoint", "ended_at"], name="ezw_run_siblings"),
             models.Index(fields=["app", "status", "id"], name="ezw_run_status"),
@@ -150,7 +170,7 @@ class Step(models.Model):
     `timer_at` is when maintenance must look at it: a sleep's end, a wait's timeout or its second look.
     `input` is null where the input is a neighbour's value unchanged (`engine.inputs`).
     `parked` says, while a body is parked, on which of its checkpoints and in which mode; `is_resuming` that it is ready to go on in the
-    same attempt. `has_checkpoints` saves the claims of other steps a look for them.
+    same attempt. `has_checkpoints` saves the claims of other steps a look for them. `usage` is as the run's, of this step.
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, db_constraint=False, related_name="steps")
@@ -176,6 +196,7 @@ class Step(models.Model):
     input = JsonTextField(null=True)
     output = JsonTextField(null=True)
     failure = JsonTextField(null=True)
+    usage = JsonTextField(null=True)
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
 
@@ -196,6 +217,7 @@ class Lease(models.Model):
     """One attempt of a step, in one worker's hands. The id is unguessable.
 
     `live_step` is the step's id while the lease is live and null after: its unique constraint keeps one live lease a step.
+    `ready_at` is since when the step could be claimed.
     `due_at` is the next moment maintenance must look at it. `cut_at` is set where it ended while its body may have been at work:
     compensation waits until that is acknowledged or past its window.
     """
@@ -215,6 +237,7 @@ class Lease(models.Model):
     may_have_run = models.BooleanField(default=False)
     timeout_ms = models.PositiveBigIntegerField()
     has_timeout = models.BooleanField()
+    ready_at = models.DateTimeField(null=True)
     offered_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     expires_at = models.DateTimeField()

@@ -88,7 +88,10 @@ class Revision(models.Model):
 
 
 class Definition(models.Model):
-    """One immutable version of a workflow: its wire form, known by its content hash."""
+    """One immutable version of a workflow: its wire form, known by its content hash.
+
+    `due_at` is set until the runs that wait for a slot have been told that the limits may be others now.
+    """
 
     revision = models.ForeignKey(Revision, on_delete=models.CASCADE, related_name="definitions")
     app = models.ForeignKey(App, on_delete=models.CASCADE, related_name="definitions")
@@ -98,9 +101,11 @@ class Definition(models.Model):
     input_schemas = JsonTextField(default="{}")
     longest_timeout_ms = models.PositiveBigIntegerField(null=True)
     created_at = models.DateTimeField()
+    due_at = models.DateTimeField(null=True)
 
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=["app", "workflow", "version"], name="ezw_definition")]
+        indexes: ClassVar = [models.Index(fields=["due_at"], name="ezw_definition_due")]
 
     def __str__(self) -> str:
         return f"{self.workflow}@{self.version}"

@@ -28,7 +28,7 @@ def registration_to_json(registration: Registration) -> dict[str, Any]:
         "sdk": registration.sdk,
         "host": registration.host,
     }
-    return told | _given({"organization": registration.organization, "project": registration.project})
+    return told | _given({"organization": registration.organization, "project": registration.project, "cron": registration.cron or None})
 
 
 def registration_from_json(value: Mapping[str, Any]) -> Registration:
@@ -42,6 +42,7 @@ def registration_from_json(value: Mapping[str, Any]) -> Registration:
         host=value.get("host", ""),
         organization=value.get("organization"),
         project=value.get("project"),
+        cron=value.get("cron", False),
     )
 
 
@@ -151,7 +152,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
         told["output"] = record.output
     else:
         told["error"] = record.failure.to_json()
-        told |= _given({"retry": record.retry, "retry_after_ms": record.retry_after_ms})
+        told |= _given({"retry": record.retry, "retry_after_ms": record.retry_after_ms, "failures": record.failures})
     return told | _notes(record.state, record.usage, record.spans)
 
 
@@ -166,6 +167,7 @@ def record_from_json(lease_id: str, value: Mapping[str, Any]) -> Record:
         failure=Failure.from_json(value["error"]) if value.get("error") is not None else None,
         retry=value.get("retry"),
         retry_after_ms=value.get("retry_after_ms"),
+        failures=value.get("failures"),
         state=value.get("state"),
         usage=usage_from_json(value.get("usage", ())),
         spans=tuple(value.get("spans", ())),

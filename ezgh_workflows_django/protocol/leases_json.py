@@ -9,6 +9,7 @@ from typing import Any
 from . import codec
 from .messages import Checkpoint, Failure, Lease
 from .states import CheckpointKind
+from .tracing import read as read_trace
 
 
 def to_json(lease: Lease) -> dict[str, Any]:
@@ -68,6 +69,7 @@ def from_json(value: Mapping[str, Any]) -> Lease:
         delivery=value["delivery"],
         trace_id=value.get("trace_id", ""),
         span_id=value.get("span_id", ""),
+        is_sampled=_is_sampled(value.get("traceparent")),
         timeout_ms=value.get("timeout_ms"),
         deadline=_moment(value.get("deadline")),
         run_started_at=_moment(value.get("run_started_at")),
@@ -110,6 +112,11 @@ def _checkpoint_from_json(value: Mapping[str, Any]) -> Checkpoint:
         retry_at=_moment(value.get("retry_at")),
         children=value.get("children", 0),
     )
+
+
+def _is_sampled(traceparent: str | None) -> bool:
+    context = read_trace(traceparent)
+    return context is None or context.is_sampled
 
 
 def _moment(text: str | None) -> datetime | None:

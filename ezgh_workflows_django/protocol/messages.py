@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from .states import CheckpointKind, Delivery, FailureClass, LeaseStatus, Mode, WaitKind
+from .tracing import TraceContext
 
 EMPTY: Final[Mapping[str, Any]] = {}
 
@@ -64,7 +65,7 @@ class Serve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """A worker's first call. `definitions` are wire forms (`Workflow.to_spec()`)."""
+    """A worker's first call. `definitions` are wire forms (`Workflow.to_spec()`). `cron`: it wants the schedules of a developer's own app fired."""
 
     worker: str
     app: str
@@ -74,6 +75,7 @@ class Registration:
     host: str = ""
     organization: str | None = None
     project: str | None = None
+    cron: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +133,8 @@ class Lease:
     """One attempt of a step, offered to one worker.
 
     `steps` holds the outputs of the step's ancestors by name; `last` says that a failure now would spend the last of the retry budget.
-    `run_started_at` is when the run was admitted: the first moment that `ctx.now()` gives.
+    `run_started_at` is when the run was admitted: the first moment that `ctx.now()` gives. `span_id` is the step's span; `is_sampled` says whether
+    its trace is recorded.
     """
 
     id: str
@@ -154,6 +157,7 @@ class Lease:
     delivery: str = Delivery.AT_LEAST_ONCE
     trace_id: str = ""
     span_id: str = ""
+    is_sampled: bool = True
     timeout_ms: int | None = None
     deadline: datetime | None = None
     run_started_at: datetime | None = None
@@ -165,7 +169,7 @@ class Lease:
     @property
     def traceparent(self) -> str:
         """The W3C trace context a body's own spans hang under."""
-        return f"00-{self.trace_id}-{self.span_id}-01"
+        return TraceContext(self.trace_id, self.span_id, self.is_sampled).to_text()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +215,8 @@ class WaitFor:
 class Record:
     """A call to store a checkpoint: a result, or a failure with the policy (wire form) that says whether it is tried again.
 
-    `retry_after_ms` is the least rest before that. `state` is a patch of top-level keys, stored once with the checkpoint.
+    `retry_after_ms` is the least rest before that. `state` is a patch of top-level keys, stored once with the checkpoint. `failures` is how often
+    it had failed before this try, as the worker was told: so a failure whose answer was lost is known again, and counted once.
     """
 
     lease_id: str
@@ -222,6 +227,7 @@ class Record:
     failure: Failure | None = None
     retry: Mapping[str, Any] | None = None
     retry_after_ms: int | None = None
+    failures: int | None = None
     state: Mapping[str, Any] | None = None
     usage: tuple[Usage, ...] = ()
     spans: tuple[Mapping[str, Any], ...] = ()
@@ -294,6 +300,7 @@ class Outcome:
     message: str | None = None
     type: str | None = None
     traceback: str | None = None
+    keeps_traceback: bool = False
     retry_after_ms: int | None = None
     body_ended: bool = True
     waits: tuple[WaitFor, ...] = ()
@@ -321,6 +328,7 @@ class Outcome:
         *,
         type: str | None = None,
         traceback: str | None = None,
+        keeps_traceback: bool = False,
         retry_after_ms: int | None = None,
         body_ended: bool = True,
         usage: tuple[Usage, ...] = (),
@@ -329,7 +337,7 @@ class Outcome:
         """The body raised, timed out, or was never run (`returned`, `unservable`).
 
         `body_ended` is False where the body may still be at work (a timeout whose body will not stop):
-        an at-most-once step is then never run again.
+        an at-most-once step is then never run again. `keeps_traceback`: the traceback is kept whatever the setting says.
         """
         return cls(
             status=LeaseStatus.FAILED,
@@ -337,6 +345,7 @@ class Outcome:
             message=message,
             type=type,
             traceback=traceback,
+            keeps_traceback=keeps_traceback,
             retry_after_ms=retry_after_ms,
             body_ended=body_ended,
             usage=usage,
@@ -357,9 +366,9 @@ class Outcome:
         return cls(status=LeaseStatus.SUSPENDED, waits=waits, mode=mode, state=state, usage=usage, spans=spans)
 
     @classmethod
-    def returned(cls, message: str) -> Outcome:
+    def returned(cls, message: str, *, usage: tuple[Usage, ...] = (), spans: tuple[Mapping[str, Any], ...] = ()) -> Outcome:
         """The lease is handed back: the body did not run, or was stopped on purpose."""
-        return cls.failed(FailureClass.RETURNED, message)
+        return cls.failed(FailureClass.RETURNED, message, usage=usage, spans=spans)
 
 
 @dataclass(frozen=True, slots=True)

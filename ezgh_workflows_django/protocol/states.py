@@ -119,6 +119,7 @@ class FailureClass(StrEnum):
 
 
 TERMINAL_RUN: Final = frozenset({RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.TIMED_OUT})
+LIVE_RUN: Final = frozenset(RunStatus) - TERMINAL_RUN
 TERMINAL_STEP: Final = frozenset({StepStatus.SUCCEEDED, StepStatus.FAILED, StepStatus.CANCELLED})
 LIVE_LEASE: Final = frozenset({LeaseStatus.OFFERED, LeaseStatus.STARTED, LeaseStatus.ORPHANED})
 
@@ -129,13 +130,13 @@ HOPELESS_CLASSES: Final = frozenset({FailureClass.PERMANENT, FailureClass.NONDET
 """No attempt can mend these, so no policy retries them."""
 
 RUN_MOVES: Final[dict[RunStatus, frozenset[RunStatus]]] = {
-    RunStatus.QUEUED: frozenset({RunStatus.RUNNING, RunStatus.PAUSED, RunStatus.CANCELLED, RunStatus.TIMED_OUT, RunStatus.FAILING, RunStatus.FAILED}),
+    RunStatus.QUEUED: frozenset({RunStatus.RUNNING, RunStatus.PAUSED, RunStatus.FAILING, *TERMINAL_RUN}),
     RunStatus.RUNNING: frozenset({RunStatus.PAUSED, RunStatus.FAILING, *TERMINAL_RUN}),
     RunStatus.PAUSED: frozenset({RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.FAILING, *TERMINAL_RUN}),
     RunStatus.FAILING: frozenset({RunStatus.PAUSED, RunStatus.FAILED, RunStatus.TIMED_OUT}),
-    # A terminal run moves again only by `retry` or `resolve`, which open a new episode.
-    RunStatus.SUCCEEDED: frozenset({RunStatus.RUNNING}),
-    RunStatus.FAILED: frozenset({RunStatus.RUNNING}),
-    RunStatus.CANCELLED: frozenset({RunStatus.RUNNING}),
-    RunStatus.TIMED_OUT: frozenset({RunStatus.RUNNING}),
+    # A terminal run moves again only by `retry` or `resolve`, which open a new episode; where its workflow has limits it is to be let in again.
+    RunStatus.SUCCEEDED: frozenset({RunStatus.RUNNING, RunStatus.QUEUED}),
+    RunStatus.FAILED: frozenset({RunStatus.RUNNING, RunStatus.QUEUED}),
+    RunStatus.CANCELLED: frozenset({RunStatus.RUNNING, RunStatus.QUEUED}),
+    RunStatus.TIMED_OUT: frozenset({RunStatus.RUNNING, RunStatus.QUEUED}),
 }

@@ -19,7 +19,7 @@ def moments(now: datetime, leases: Collection[str], sessions: Collection[str]) -
         "leases": Lease.objects.filter(due_at__isnull=False).exclude(pk__in=leases).order_by("due_at").values("due_at")[:1],
         "workers": Worker.objects.filter(left_at=None).exclude(pk__in=sessions).order_by("seen_at").values("seen_at")[:1],
     }
-    for duty in maintenance.DUTIES:
+    for duty in (each for each in maintenance.DUTIES if not each.steady):
         earliest = _value(kept[duty.name] if duty.name in kept else duty.earliest())
         if earliest is not None and earliest + duty.keep() > now:
             yield earliest + duty.keep()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -110,7 +110,12 @@ class LabWorker:
         """As a worker does: again where the answer was lost, and as a failure where the outcome can't be stored."""
         answer = self._post(lease, outcome)
         if answer.refused is not None and answer.refused.reason in INVALID:
-            self._post(lease, Outcome.failed(FailureClass.PERMANENT, answer.refused.message, usage=outcome.usage))
+            self._post_corrected(lease, Outcome.failed(FailureClass.PERMANENT, answer.refused.message, usage=outcome.usage, spans=outcome.spans))
+
+    def _post_corrected(self, lease: Lease, outcome: Outcome) -> None:
+        answer = self._post(lease, outcome)
+        if answer.refused is not None and answer.refused.reason in INVALID:
+            self._post(lease, replace(outcome, usage=(), spans=()))
 
     def _post(self, lease: Lease, outcome: Outcome) -> Answer:
         [answer] = outcomes.report([Report(lease.id, outcome)])
@@ -147,4 +152,4 @@ def _outcome(turn: Turn) -> Outcome:
         return turn.outcome
     if turn.cancelled.why is Why.TIMEOUT:
         return timed_out(turn.lease, body_ended=True, context=turn.context)
-    return Outcome.returned(f"the body was told to stop: {turn.cancelled.why}")
+    return Outcome.returned(f"the body was told to stop: {turn.cancelled.why}", usage=turn.context.usage, spans=turn.context.spans)

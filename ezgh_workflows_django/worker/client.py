@@ -12,8 +12,9 @@ from ..definitions.durations import Duration, milliseconds
 from ..definitions.policies import Key, key_text
 from ..definitions.starts import MISSING
 from ..errors import InvalidArgument
-from ..protocol import codec
+from ..protocol import codec, tracing
 from ..protocol.states import RunStatus
+from . import telemetry
 from .remote_run import RemoteRun, told
 from .transports.choice import line_to
 
@@ -68,6 +69,7 @@ class Client:
     ) -> RemoteRun:
         """Start a run of a workflow that a live worker announces, given by name or by itself.
 
+        Where OpenTelemetry is installed, the run joins the trace of the span that surrounds the call.
         With an `idempotency_key` it can safely be called again after an `Unavailable`; without one, the run may have been started all the same.
         Raises the `StartError`s (`WorkflowNotAnnounced`, `IdempotencyConflict`, …), `InvalidPayload`, `InvalidArgument`.
         """
@@ -84,7 +86,9 @@ class Client:
         given = {name: value for name, value in asked.items() if value is not None}
         if payload is not MISSING:
             given["payload"] = codec.plain(payload, "payload")
-        return self.run(told(self._line.call("POST", "v1/api/runs", given))["id"])
+        around = telemetry.current()
+        headers = None if around is None else {tracing.HEADER: around}
+        return self.run(told(self._line.call("POST", "v1/api/runs", given, headers=headers))["id"])
 
     def emit(self, name: str, key: Key = "", payload: Any = None, *, event_id: str | None = None, app: str | None = None) -> Receipt:
         """Store an event and resume every wait for that name and key. An `event_id` seen before changes nothing, so the call can be repeated with one."""

@@ -42,6 +42,7 @@ class Context(Words):
         self.cancelled: Final = cancelled or Cancelled()
         self._on_progress = on_progress
         self._notes = Notes(lease.span_id)
+        self.keeps_traceback = False
         self._home = Pass(lease, None, self.cancelled, self._notes, is_async=False)
 
     def begin(self, keeper: Keeper | None, *, is_async: bool, transactional: bool = False) -> Pass:
@@ -49,6 +50,10 @@ class Context(Words):
         self._notes.forget()
         self._home = Pass(self._lease, keeper, self.cancelled, self._notes, is_async=is_async, transactional=transactional)
         return self._home
+
+    def keep_traceback(self) -> None:
+        """Let the direct transport keep the traceback of this attempt's failure, whatever `KEEP_TRACEBACKS` says."""
+        self.keeps_traceback = True
 
     @property
     def attempt(self) -> int:

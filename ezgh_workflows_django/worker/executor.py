@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..protocol.messages import Answer, Lease, Outcome, Report
 from ..protocol.states import FailureClass, Refusal
+from . import telemetry
 from .context import Context, with_step_info
 from .durable import LOST, Pass
 from .failures import failed
@@ -65,17 +66,23 @@ class Execution:
     def run(self) -> Outcome:
         """The outcome, in the calling thread; an async body gets an event loop of its own."""
         if self.transactional and self.keeper is not None and self.body is not None:
-            return self._in_one_transaction(self.keeper)
+            with telemetry.attempt(self.lease) as tell:
+                outcome = self._in_one_transaction(self.keeper)
+                tell(outcome)
+            return outcome
         return asyncio.run(self.arun()) if self.is_async else drive(self.arun())
 
     async def arun(self) -> Outcome:
         """The outcome. Whatever a body raises becomes one; nothing is raised."""
         if self.body is None:
             return unservable(self.lease)
-        try:
-            return await self._passage()
-        except BaseException as error:  # noqa: BLE001 - user code ran: SystemExit, KeyboardInterrupt and friends fail the attempt, not the worker
-            return await self._ended(error)
+        with telemetry.attempt(self.lease) as tell:
+            try:
+                outcome = await self._passage()
+            except BaseException as error:  # noqa: BLE001 - user code ran: SystemExit, KeyboardInterrupt and friends fail the attempt, not the worker
+                outcome = await self._ended(error)
+            tell(outcome)
+        return outcome
 
     async def _passage(self) -> Outcome:
         self.home = self.context.begin(self.keeper, is_async=self.is_async, transactional=self.transactional and self.keeper is not None)
@@ -97,7 +104,8 @@ class Execution:
         if self.parked is not None:
             return Outcome.suspended(self.parked.waits, self.parked.mode, state=context.patch, usage=context.usage, spans=context.spans)
         if isinstance(error, Unwound) or (isinstance(error, asyncio.CancelledError) and context.cancelled.is_set()):
-            return Outcome.returned(f"the body was told to stop, and has ended: {context.cancelled.why or error}")
+            why = f"the body was told to stop, and has ended: {context.cancelled.why or error}"
+            return Outcome.returned(why, usage=context.usage, spans=context.spans)
         return self._failed(error)
 
     def _failed(self, error: BaseException) -> Outcome:
@@ -133,7 +141,7 @@ class Execution:
         if refused.reason in LOST:
             self.context.cancelled.fire(LOST[refused.reason])
             return Outcome.returned(f"the transaction was rolled back, {refused.reason}: {refused.message}")
-        return Outcome.failed(FailureClass.PERMANENT, refused.message, usage=outcome.usage)
+        return Outcome.failed(FailureClass.PERMANENT, refused.message, usage=outcome.usage, spans=outcome.spans)
 
 
 def execute(

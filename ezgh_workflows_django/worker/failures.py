@@ -37,6 +37,7 @@ def failed(error: BaseException, lease: Lease, context: Context) -> Outcome:
         failure.message,
         type=failure.type,
         traceback=traceback_of(error),
+        keeps_traceback=context.keeps_traceback,
         retry_after_ms=retry_after_ms(error),
         usage=context.usage,
         spans=context.spans,

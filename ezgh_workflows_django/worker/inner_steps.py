@@ -195,6 +195,7 @@ class _Try:
             failure=failure,
             retry=None if failure is None else retry_spec(self._work.retry),
             retry_after_ms=retry_after_ms,
+            failures=None if failure is None else self._failures,
             state=(self._notes.patch or None) if failure is None else None,
             usage=self._notes.usage,
             spans=self._notes.spans,
@@ -209,6 +210,7 @@ class _Try:
             failure=stored.failure,
             at=stored.at,
             is_open=stored.retry_at is not None,
+            failures=self._failures + (stored.failure is not None),
             retry_at=stored.retry_at,
         )
         self._home.keep(checkpoint, self._notes.patch if stored.failure is None else {})

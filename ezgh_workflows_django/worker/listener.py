@@ -39,6 +39,9 @@ class Listener:
         """The worker takes no more work; this many bodies have `grace` seconds left."""
         _log.info("stopping: %d bodies at work have %g s", running, grace)
 
+    def ended(self) -> None:
+        """The worker has ended: nothing more is heard of it."""
+
 
 class Guarded(Listener):
     """A listener whose errors are logged and go no further: a print that fails must not end a worker (case B40)."""
@@ -69,6 +72,10 @@ class Guarded(Listener):
     def stopping(self, running: int, grace: float) -> None:
         """As the listener's own."""
         self._tell(self._listener.stopping, running, grace)
+
+    def ended(self) -> None:
+        """As the listener's own."""
+        self._tell(self._listener.ended)
 
     @staticmethod
     def _tell(method: Callable[..., None], *said: Any) -> None:

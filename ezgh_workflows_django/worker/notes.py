@@ -8,7 +8,8 @@ from typing import Any
 
 from ..protocol import codec
 from ..protocol.messages import Usage
-from .usage import Amount, Meter, Span
+from ..protocol.notes import MAX_SPANS
+from .usage import Amount, Meter, Span, merged
 
 
 class Notes:
@@ -42,12 +43,13 @@ class Notes:
     @property
     def usage(self) -> tuple[Usage, ...]:
         """What was used."""
-        return self._absorbed_usage + (self._meter.usage if self._meter is not None else ())
+        own = self._meter.usage if self._meter is not None else ()
+        return merged(self._absorbed_usage + own) if self._absorbed_usage else own
 
     @property
     def spans(self) -> tuple[Mapping[str, Any], ...]:
-        """The spans that have ended."""
-        return self._absorbed_spans + (self._meter.spans if self._meter is not None else ())
+        """The spans that have ended, no more than one report may have."""
+        return (self._absorbed_spans + (self._meter.spans if self._meter is not None else ()))[:MAX_SPANS]
 
     def overtaken(self, keys: Iterable[str]) -> None:
         """These keys of the state were set by something that is stored already, and came later: what is noted of them no longer counts."""
@@ -63,7 +65,9 @@ class Notes:
 
     def forget(self) -> None:
         """What was noted so far went out with an earlier pass, or with a transaction that was rolled back."""
-        self._meter, self._patch, self._absorbed_usage, self._absorbed_spans = None, {}, (), ()
+        self._patch, self._absorbed_usage, self._absorbed_spans = {}, (), ()
+        if self._meter is not None:
+            self._meter.forget()
 
     def _metered(self) -> Meter:
         if self._meter is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
@@ -27,6 +28,7 @@ PATIENCE: Final = 10.0
 _ENDED: Final[Mapping[str, type[RunEnded]]] = {RunStatus.FAILED: RunFailed, RunStatus.CANCELLED: RunCancelled, RunStatus.TIMED_OUT: RunTimedOut}
 
 _ERRORS: Final[Mapping[str, Callable[[str], Exception]]] = {
+    "concurrency_limit": errors.ConcurrencyLimit,
     "idempotency_conflict": errors.IdempotencyConflict,
     "not_available": errors.NotAvailable,
     "payload_too_large": lambda message: errors.PayloadTooLarge("payload", message),
@@ -115,6 +117,18 @@ class RemoteRun:
         """Why it failed, or None."""
         found = self.look()["failure"]
         return None if found is None else Failure.from_json(found)
+
+    @property
+    def usage(self) -> Sequence[Mapping[str, Any]]:
+        """What its steps used so far, by model and unit: `model`, `unit`, `amount`, `cost`, `unpriced`, amounts as text."""
+        used: Sequence[Mapping[str, Any]] = self.look()["usage"]
+        return used
+
+    @property
+    def cost(self) -> Decimal | None:
+        """What that cost, as far as it had a price; None where nothing had one."""
+        found = self.look()["cost"]
+        return None if found is None else Decimal(found)
 
     def result(self, timeout: float | None = None) -> Any:
         """The output; waits up to `timeout` seconds for the end (None: for ever), also while the server can't be reached.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from .. import clock
@@ -28,7 +28,10 @@ MAX_GROUP: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """One outcome on its way. `seconds` is how long the body took; `is_late` marks a mere acknowledgement, which is expected to be refused."""
+    """One outcome on its way. `seconds` is how long the body took; `is_late` marks a mere acknowledgement, which is expected to be refused.
+
+    `is_corrected` says that this one stands for another that could not be stored.
+    """
 
     held: Held
     outcome: Outcome
@@ -191,15 +194,22 @@ def _settled(held: Held, outcome: Outcome) -> Outcome:
     why = held.cancelled.why
     if why is None:
         return outcome
-    return timed_out(held.lease, body_ended=True, context=held.context) if why is Why.TIMEOUT else Outcome.returned(_TOLD_TO_STOP[why])
+    told = timed_out(held.lease, body_ended=True) if why is Why.TIMEOUT else Outcome.returned(_TOLD_TO_STOP[why])
+    return replace(told, usage=outcome.usage, spans=outcome.spans)
 
 
 def _corrected(ending: _Ending, answer: Answer | None) -> _Ending | None:
-    """The outcome to send instead of one that the server can't store, if any."""
+    """The outcome to send instead of one that the server can't store, if any: a failure with the same notes, or without any where they are to blame."""
     refused = answer.refused if answer is not None else None
-    if refused is None or refused.reason not in INVALID or ending.is_corrected or ending.is_late:
+    if refused is None or refused.reason not in INVALID or ending.is_late:
         return None
-    outcome = Outcome.failed(FailureClass.PERMANENT, refused.message, usage=ending.outcome.usage)
+    told = ending.outcome
+    if not ending.is_corrected:
+        outcome = Outcome.failed(FailureClass.PERMANENT, refused.message, usage=told.usage, spans=told.spans)
+    elif told.usage or told.spans:
+        outcome = replace(told, usage=(), spans=())
+    else:
+        return None
     return _Ending(ending.held, outcome, ending.seconds, is_corrected=True)
 
 

@@ -159,6 +159,7 @@ class Shift:
         self.bodies.close(JOIN_PATIENCE)
         self._transport.release()
         self._transport.close()
+        self._listener.ended()
 
     def _leave(self) -> None:
         if self._session.worker_id is None:

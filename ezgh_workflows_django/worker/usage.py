@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
-from decimal import Decimal, InvalidOperation
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
+from .. import clock
+from ..definitions import names
 from ..errors import InvalidArgument
-from ..protocol import codec
+from ..protocol import amounts, codec
+from ..protocol.calls_json import usage_to_json
 from ..protocol.messages import Usage
+from ..protocol.notes import MAX_ATTRIBUTES_BYTES, MAX_MODEL, MAX_SPAN_NAME, MAX_SPAN_PAIRS, MAX_SPANS, MAX_UNIT
+from . import telemetry
 
 Amount = int | float | Decimal
 """How much of a unit; zero or more."""
 
 _UsageKey = tuple[str | None, str]
+
+_log = logging.getLogger("ezgh_workflows.worker")
 
 _inside: ContextVar[str | None] = ContextVar("ezgh_workflows_span", default=None)
 """The span that surrounds what is running here."""
@@ -32,25 +40,35 @@ class Span:
         self.name = name
         self.parent = parent
         self.attributes = dict(attributes)
-        self._started_at = _now()
+        self._started_at = datetime.now(UTC)
+        self._began = clock.monotonic()
         self._used: dict[_UsageKey, Decimal] = {}
 
     def set_usage(self, *, model: str | None = None, **amounts: Amount) -> None:
         """What was used in this span, not counting the spans inside it, as `unit=amount`. A later call for a model and unit replaces it."""
-        self._used |= amounts_by_unit(model, amounts)
+        used = self._used | amounts_by_unit(model, amounts)
+        if len(used) > MAX_SPAN_PAIRS:
+            raise InvalidArgument("unit", f"span {self.name} has more than {MAX_SPAN_PAIRS} pairs of model and unit")
+        self._used = used
 
     @property
-    def used(self) -> Mapping[tuple[str | None, str], Decimal]:
+    def used(self) -> Mapping[_UsageKey, Decimal]:
         """The amounts, by model and unit."""
         return self._used
 
+    def forget(self) -> None:
+        """The amounts that were noted so far went out with an earlier pass; this one goes on without them."""
+        self._used = {}
+
     def to_json(self) -> dict[str, Any]:
-        """The wire form, ending now."""
-        ended: dict[str, Any] = {"id": self.id, "parent": self.parent, "name": self.name, "start": self._started_at, "end": _now()}
+        """The wire form, ending now. How long it took is told by the monotonic clock: the wall's may have been put back meanwhile."""
+        took = timedelta(seconds=max(0.0, clock.monotonic() - self._began))
+        started, ended_at = (_text(self._started_at + offset) for offset in (timedelta(0), took))
+        ended: dict[str, Any] = {"id": self.id, "parent": self.parent, "name": self.name, "start": started, "end": ended_at}
         if self.attributes:
             ended["attributes"] = self.attributes
         if self._used:
-            ended["usage"] = [usage_to_json(usage) for usage in usages(self._used)]
+            ended["usage"] = usage_to_json(usages(self._used))
         return ended
 
 
@@ -61,76 +79,103 @@ class Meter:
         self._root = root
         self._lock = threading.Lock()
         self._added: dict[_UsageKey, Decimal] = {}
-        self._overridden: dict[_UsageKey, Decimal] | None = None
+        self._overridden: dict[_UsageKey, Decimal] = {}
         self._ended: list[dict[str, Any]] = []
+        self._open: list[Span] = []
+        self._is_full = False
 
     def set_usage(self, model: str | None, amounts: Mapping[str, Amount]) -> None:
         """Override what the spans add up to. A later call for a model and unit replaces it."""
         counted = amounts_by_unit(model, amounts)
         with self._lock:
-            self._overridden = (self._overridden or {}) | counted
+            self._overridden |= counted
 
     @contextmanager
     def span(self, name: str, attributes: Mapping[str, Any]) -> Iterator[Span]:
-        """A span under the one around it; recorded when it ends, however it ends."""
-        span = Span(codec.clean_text(name, 200), _inside.get() or self._root, _encoded(attributes))
+        """A span under the one around it; recorded when it ends, however it ends. Raises `InvalidPayload` for attributes that can't be kept."""
+        span = Span(codec.clean_text(name, MAX_SPAN_NAME) or "span", _inside.get() or self._root, _encoded(attributes))
         token = _inside.set(span.id)
+        with self._lock:
+            self._open.append(span)
         try:
-            yield span
+            with telemetry.span(span.id, span.name, span.attributes):
+                yield span
         finally:
             _inside.reset(token)
             self._end(span)
 
+    def forget(self) -> None:
+        """What was noted so far went out with an earlier pass; spans that are open go on, empty."""
+        with self._lock:
+            self._added, self._overridden, self._ended = {}, {}, []
+            for span in self._open:
+                span.forget()
+
     def _end(self, span: Span) -> None:
         with self._lock:
-            self._ended.append(span.to_json())
-            for key, amount in span.used.items():
-                self._added[key] = self._added.get(key, Decimal(0)) + amount
+            self._open.remove(span)
+            if len(self._ended) < MAX_SPANS:
+                self._ended.append(span.to_json())
+            elif not self._is_full:
+                self._is_full = True
+                _log.warning("span %s and those after it are not kept: one report has at most %d; their usage counts all the same", span.name, MAX_SPANS)
+            self._added = added(self._added, span.used)
 
     @property
     def usage(self) -> tuple[Usage, ...]:
         """What was used so far: the override where there is one, else the sum of the ended spans."""
         with self._lock:
-            return usages(self._added if self._overridden is None else self._overridden)
+            return usages(self._overridden or self._added)
 
     @property
     def spans(self) -> tuple[Mapping[str, Any], ...]:
-        """The ended spans, in the order they ended."""
+        """The ended spans, in the order they ended: the first 1,000."""
         with self._lock:
             return tuple(self._ended)
 
 
-def amounts_by_unit(model: str | None, amounts: Mapping[str, Amount]) -> dict[tuple[str | None, str], Decimal]:
-    """The amounts as exact decimals, by model and unit. Raises `InvalidArgument`, naming the unit."""
-    return {(model, unit): _decimal(unit, amount) for unit, amount in amounts.items()}
+def amounts_by_unit(model: str | None, used: Mapping[str, Amount]) -> dict[_UsageKey, Decimal]:
+    """The amounts as exact decimals, by model and unit. Raises `InvalidArgument`, naming the model or the unit."""
+    fault = None if model is None else names.text_fault(model, MAX_MODEL) or ("is empty" if not model else None)
+    if fault:
+        raise InvalidArgument("model", f"a model's name {fault}")
+    return {(model, unit): _decimal(unit, amount) for unit, amount in used.items()}
 
 
-def usages(used: Mapping[tuple[str | None, str], Decimal]) -> tuple[Usage, ...]:
+def added(first: Mapping[_UsageKey, Decimal], second: Mapping[_UsageKey, Decimal]) -> dict[_UsageKey, Decimal]:
+    """Both together, exactly."""
+    return {**first, **{key: amounts.total(first.get(key, Decimal(0)), amount) for key, amount in second.items()}}
+
+
+def usages(used: Mapping[_UsageKey, Decimal]) -> tuple[Usage, ...]:
     """The wire's shape of these amounts."""
-    return tuple(Usage(unit=unit, amount=format(amount, "f"), model=model) for (model, unit), amount in used.items())
+    return tuple(Usage(unit=unit, amount=amounts.text_of(amount), model=model) for (model, unit), amount in used.items())
 
 
-def usage_to_json(usage: Usage) -> dict[str, Any]:
-    """The wire form of one amount; the model is left out where there is none."""
-    return {"unit": usage.unit, "amount": usage.amount} | ({"model": usage.model} if usage.model is not None else {})
+def merged(used: Iterable[Usage]) -> tuple[Usage, ...]:
+    """The same, one for each model and unit."""
+    together: dict[_UsageKey, Decimal] = {}
+    for each in used:
+        together = added(together, {(each.model, each.unit): Decimal(each.amount)})
+    return usages(together)
 
 
 def _decimal(unit: str, amount: Amount) -> Decimal:
+    fault = names.text_fault(unit, MAX_UNIT) or ("is empty" if not unit else None)
+    if fault:
+        raise InvalidArgument("unit", f"the name of a unit {fault}")
     if isinstance(amount, bool) or not isinstance(amount, (int, float, Decimal)):
         raise InvalidArgument(unit, f"an amount is a number, not {type(amount).__name__}")
     try:
-        exact = Decimal(str(amount))
-    except InvalidOperation as error:
-        raise InvalidArgument(unit, f"{amount!r} is no amount") from error
-    if not exact.is_finite() or exact < 0:
-        raise InvalidArgument(unit, f"{amount} is no amount: give a finite number of zero or more")
-    return exact
+        return amounts.bounded(amounts.of_float(amount) if isinstance(amount, float) else Decimal(amount))
+    except ValueError as error:
+        raise InvalidArgument(unit, f"no amount: {error}") from error
 
 
 def _encoded(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    encoded: dict[str, Any] = codec.loads(codec.dumps(dict(attributes), limit=None, what="attributes"))
+    encoded: dict[str, Any] = codec.loads(codec.dumps(dict(attributes), limit=MAX_ATTRIBUTES_BYTES, what="attributes"))
     return encoded
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+def _text(moment: datetime) -> str:
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -132,7 +132,8 @@ class Watch:
 
     def hand_back(self, held: Held) -> None:
         """The worker stops and the body does not: its attempt is given back, its body left to the end of the process."""
-        self.leave(held, Outcome.failed(FailureClass.RETURNED, "the worker stopped before the body ended", body_ended=False, usage=held.context.usage))
+        used, spans = held.context.usage, held.context.spans
+        self.leave(held, Outcome.failed(FailureClass.RETURNED, "the worker stopped before the body ended", body_ended=False, usage=used, spans=spans))
 
     def _due(self, held: Held) -> float:
         """When this body is next to be looked at."""

@@ -221,6 +221,7 @@ class Worker:
             host=socket.gethostname(),
             organization=self._organization,
             project=self._project,
+            cron=self.cron,
         )
         recipe: Any = self._recipe or getattr(self._transport, "recipe", None)
         return Terms(

@@ -44,8 +44,9 @@ class Reply:
 
 
 def reply_of(response: Any) -> Reply:
-    """The answer, its body read."""
-    return Reply(response.status_code, json.loads(response.content) if response.content else None, response.headers)
+    """The answer, its body read where it is JSON."""
+    is_json = response.headers.get("Content-Type") == "application/json"
+    return Reply(response.status_code, json.loads(response.content) if is_json else response.content.decode() or None, response.headers)
 
 
 class Caller:
@@ -152,10 +153,22 @@ def over_asgi(transactional_db: None) -> Iterator[AsyncClient]:
 
 
 @pytest.fixture
-def server(child_env: Mapping[str, str], tmp_path: Path) -> Iterator[Server]:
+def workflows() -> Mapping[str, Any]:
+    """Settings of the live server; a test may have its own."""
+    return {}
+
+
+@pytest.fixture
+def kind() -> type[Server]:
+    """Which server it is; a test may have another."""
+    return Server
+
+
+@pytest.fixture
+def server(child_env: Mapping[str, str], tmp_path: Path, workflows: Mapping[str, Any], kind: type[Server]) -> Iterator[Server]:
     """A live server on this test's database."""
     tenancy.provision()
-    running = Server({**child_env, "PGAPPNAME": "ezgh-held"}, tmp_path / "server.log")
+    running = kind({**child_env, "PGAPPNAME": "ezgh-held", "WORKFLOWS": json.dumps(workflows)}, tmp_path / "server.log")
     try:
         running.wait_until_up()
         yield running

@@ -1,4 +1,4 @@
-"""A real ASGI server in a process of its own, on the test's database."""
+"""A real server in a process of its own, on the test's database."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -29,9 +30,11 @@ class Server:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
-        arguments = [sys.executable, "-m", "uvicorn", "testproject.asgi:application", "--port", str(self.port), "--log-level", "info", *flags]
         with log.open("wb") as output:
-            self.popen = subprocess.Popen(arguments, cwd=ROOT, env=dict(env), stdout=output, stderr=output)
+            self.popen = subprocess.Popen([sys.executable, "-m", *self._program(), *flags], cwd=ROOT, env=dict(env), stdout=output, stderr=output)
+
+    def _program(self) -> list[str]:
+        return ["uvicorn", "testproject.asgi:application", "--port", str(self.port), "--log-level", "info"]
 
     def wait_until_up(self, seconds: float = 60) -> None:
         """Until it answers."""
@@ -56,3 +59,28 @@ class Server:
         if self.popen.poll() is None:
             self.popen.kill()
         self.popen.wait(10)
+
+
+class AsgiGunicorn(Server):
+    """gunicorn with one worker of its own ASGI kind."""
+
+    def _program(self) -> list[str]:
+        return ["gunicorn", "testproject.asgi:application", "--worker-class", "asgi", "--workers", "1", *self._flags()]
+
+    def close(self) -> None:
+        """As any server's; its workers go too."""
+        if self.popen.poll() is None:
+            self.popen.send_signal(signal.SIGQUIT)
+            with suppress(subprocess.TimeoutExpired):
+                self.popen.wait(10)
+        super().close()
+
+    def _flags(self) -> list[str]:
+        return ["--bind", f"127.0.0.1:{self.port}", "--no-control-socket", "--worker-tmp-dir", "/dev/shm", "--access-logfile", "-"]
+
+
+class SyncGunicorn(AsgiGunicorn):
+    """gunicorn with two sync workers, each of which serves one request at a time."""
+
+    def _program(self) -> list[str]:
+        return ["gunicorn", "testproject.wsgi:application", "--worker-class", "sync", "--workers", "2", *self._flags()]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import uuid
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +14,7 @@ import pytest
 from django.db import connection
 
 from ezgh_workflows_django.models import JournalEntry, Lease
+from tests.api.crowd import Crowd
 from tests.api.server import Server
 from tests.engine.graphs import job
 from tests.process.conftest import until
@@ -19,6 +22,7 @@ from tests.process.conftest import until
 pytestmark = [pytest.mark.process, pytest.mark.live]
 
 MANY = 150
+WAVE = 60
 
 
 class Holding:
@@ -97,10 +101,42 @@ def test_many_held_claims_cost_four_connections_and_keep_nobody_waiting(remote: 
     assert count <= 4
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_waves_of_claims_leave_no_thread_and_no_memory_behind(remote: httpx.Client, server: Server) -> None:
+    """Case B76, with DEBUG on. Half of each wave hangs up; the first waves warm the process up."""
+    body = Holding(remote, 0).body
+
+    async def wave() -> None:
+        async with Crowd(server.url, remote.headers["authorization"].split()[1]) as crowd, Crowd(server.url, crowd.key) as dead:
+            waiting = await crowd.ask("POST", "steps/claim", [body(wait_ms=20_000) for _ in range(WAVE)])
+            await dead.ask("POST", "steps/claim", [body(wait_ms=20_000) for _ in range(WAVE)])
+            await asyncio.to_thread(until, lambda: remote.get("health").json()["held"] == 2 * WAVE)
+            await dead.hang_up()
+            await asyncio.to_thread(until, lambda: remote.get("health").json()["held"] == WAVE)
+            for each in waiting:
+                each.cancel()
+        await asyncio.to_thread(until, lambda: remote.get("health").json()["held"] == 0)
+
+    grown: list[tuple[int, int]] = []
+    for _ in range(5):
+        asyncio.run(wave())
+        grown.append((size_of(server, "Threads"), size_of(server, "VmRSS")))
+    print(f"threads and kB after each wave: {grown}")
+    (threads, memory), (most_threads, most_memory) = grown[2], grown[-1]
+    assert most_threads <= threads + 3
+    assert most_memory <= memory * 1.1
+
+
+def size_of(server: Server, what: str) -> int:
+    """A number of the server's process, as Linux has it."""
+    lines = Path(f"/proc/{server.popen.pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(f"{what}:")))
+
+
 def connections_of(name: str) -> int:
-    """How many sessions of that name the database server has."""
+    """How many sessions of that name this test's database has."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", [name])
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND datname = current_database()", [name])
         count = int(cursor.fetchone()[0])
     connection.close()
     return count

@@ -16,7 +16,7 @@ from django.test import Client
 from ezgh_workflows_django.api import openapi
 from ezgh_workflows_django.models import Project
 from tests.api.conftest import Caller
-from tests.api.test_security import calls
+from tests.api.matrix import calls
 from tests.conftest import ROOT
 
 COMMITTED = ROOT / "docs" / "openapi.json"

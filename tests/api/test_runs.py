@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ezgh_workflows_django import Step, Wait, Workflow
+from ezgh_workflows_django import Concurrency, Step, Wait, Workflow
 from ezgh_workflows_django.models import Run, Trail
 from tests.api.conftest import Caller, Session
 from tests.engine.graphs import body, chain, job
@@ -51,6 +51,17 @@ def test_a_known_idempotency_key_is_200_and_other_content_409(api: Caller, sessi
     other = api.post("api/runs", {"workflow": "job", "payload": 2, "idempotency_key": "k"})
     assert (first.status, again.status, again.body["id"]) == (201, 200, first.body["id"])
     assert other.why == (409, "idempotency_conflict")
+
+
+def test_a_start_that_finds_no_slot_is_409_and_one_in_line_says_what_for(api: Caller) -> None:
+    api.register(job("full", concurrency=Concurrency(1, on_limit="reject")), job("one", concurrency=Concurrency(1, key_expr="payload.k")))
+    started(api, "full")
+    told = api.post("api/runs", {"workflow": "full"})
+    assert told.why == (409, "concurrency_limit")
+    assert told.body["error"]["message"] == "workflow full: all slots are taken, and it refuses what finds none: start it again once one is free"
+    assert api.post("api/runs", {"workflow": "one", "payload": {}}).body["error"]["fields"].keys() == {"key"}
+    waiting = api.get(f"api/runs/{started(api, 'one', payload={'k': 'a'})}").body
+    assert (waiting["status"], waiting["waiting_for"]) == ("queued", [{"step": "", "event": "the slot of one", "key": "a", "until": None}])
 
 
 def test_every_bad_field_is_in_one_400(api: Caller, session: Session) -> None:

@@ -11,12 +11,15 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
-from ezgh_workflows_django import Sleep, Step, Wait, Workflow
+from ezgh_workflows_django import Cron, Sleep, Step, Wait, Workflow
 from ezgh_workflows_django.models import Run
 from tests.engine.conftest import Desk, Hand
 from tests.engine.conftest import desk as desk
 
-VIEW = ("view_app", "view_definition", "view_run", "view_step", "view_lease", "view_journalentry", "view_event", "view_worker", "view_trail")
+VIEW = (
+    *("view_app", "view_definition", "view_run", "view_step", "view_lease", "view_journalentry", "view_event", "view_worker", "view_trail"),
+    *("view_price", "view_usagerecord", "view_spanrecord", "view_schedule"),
+)
 
 
 def staff(name: str, *permissions: str) -> Client:
@@ -90,10 +93,16 @@ class Shop:
         self.hand.work_off()
         return run
 
-    def failed(self, message: str = "boom") -> Run:
+    def scheduled(self, *crons: Cron) -> None:
+        """A workflow with a schedule, which has fired."""
+        self.desk.worker(Workflow("report", steps=[Step("write", run=body)], cron=crons or (Cron("*/10 * * * *", payload={"day": 1}),)), name="nightly")
+        self.desk.tick()
+        self.desk.advance(minutes=10)
+
+    def failed(self, message: str = "boom", **notes: Any) -> Run:
         """A run whose first step failed for good."""
         run = self.start()
-        self.hand.fail(self.hand.take(), "permanent", message)
+        self.hand.fail(self.hand.take(), "permanent", message, **notes)
         return run
 
 

@@ -9,8 +9,9 @@ from django.test import Client
 
 from ezgh_workflows_django import Step, Wait, Workflow, emit
 from ezgh_workflows_django.engine import runs
-from ezgh_workflows_django.models import App, Definition, Event, JournalEntry, Run, Trail, Worker
+from ezgh_workflows_django.models import App, Definition, Event, JournalEntry, Run, SpanRecord, Trail, UsageRecord, Worker
 from ezgh_workflows_django.models import Step as StepRow
+from ezgh_workflows_django.protocol.messages import Usage
 from tests.console.conftest import body, list_of, page_of, text
 from tests.engine.conftest import Desk
 
@@ -42,7 +43,9 @@ def evil(desk: Desk, django_capture_on_commit_callbacks: Any, settings: Any) -> 
     with django_capture_on_commit_callbacks(execute=True):
         emit(EVIL, key=EVIL, payload={EVIL: EVIL}, event_id=EVIL)
     handle.signal(f"s{EVIL}", {EVIL: EVIL})
-    hand.fail(hand.take(), "permanent", EVIL, type=EVIL, traceback=EVIL)
+    span = {"id": "1" * 16, "name": EVIL, "start": "2024-01-01T09:00:00Z", "end": "2024-01-01T09:00:00Z", "attributes": {EVIL: EVIL}}
+    usage = (Usage(unit=IMAGE, amount="1", model=EVIL[:128]),)
+    hand.fail(hand.take(), "permanent", EVIL, type=EVIL, traceback=EVIL, usage=usage, spans=({**span, "usage": [{"unit": IMAGE, "amount": "1"}]},))
     second = workflow.start({"key": "k", "other": EVIL}, labels={"label": EVIL[:128]})
     runs.cancel(second.id, EVIL, actor=("user", EVIL))
     third = workflow.start({"key": EVIL, "other": EVIL})
@@ -56,25 +59,25 @@ def raw_in(shown: str) -> list[str]:
     return [markup for markup in ("<img src=x", "onerror=alert(1)>", "</script><script>alert") if markup in shown]
 
 
-@pytest.mark.parametrize("model", ["app", "definition", "run", "step", "lease", "journalentry", "event", "worker", "trail"])
+@pytest.mark.parametrize("model", ["app", "definition", "run", "step", "lease", "journalentry", "event", "worker", "trail", "usagerecord", "spanrecord"])
 def test_markup_is_text_in_every_list(evil: Run, root: Client, model: str) -> None:
     assert raw_in(text(root, list_of(model))) == []
 
 
-@pytest.mark.parametrize("model", [App, Definition, Run, StepRow, JournalEntry, Event, Worker, Trail])
+@pytest.mark.parametrize("model", [App, Definition, Run, StepRow, JournalEntry, Event, Worker, Trail, UsageRecord, SpanRecord])
 def test_markup_is_text_on_every_page(evil: Run, root: Client, model: Any) -> None:
     shown = [raw_in(text(root, page_of(row))) for row in model.objects.all()]
     assert shown
     assert not any(shown)
 
 
-@pytest.mark.parametrize("model", [Run, StepRow, JournalEntry, Event, Worker, Trail])
+@pytest.mark.parametrize("model", [Run, StepRow, JournalEntry, Event, Worker, Trail, UsageRecord, SpanRecord])
 def test_the_markup_is_there_as_text(evil: Run, root: Client, model: Any) -> None:
     """Else the other tests would look at pages that show nothing of it."""
     assert "&lt;img src=x" in "".join(text(root, page_of(row)) for row in model.objects.all())
 
 
-@pytest.mark.parametrize("model", ["run", "lease", "journalentry", "event", "worker", "trail"])
+@pytest.mark.parametrize("model", ["run", "lease", "journalentry", "event", "worker", "trail", "usagerecord", "spanrecord"])
 def test_the_markup_is_there_as_text_in_lists(evil: Run, root: Client, model: str) -> None:
     assert "&lt;img src=x" in text(root, list_of(model))
 

@@ -16,9 +16,11 @@ from ezgh_workflows_django import emit
 from ezgh_workflows_django.console.base import ReadOnlyAdmin
 from ezgh_workflows_django.engine import runs
 from ezgh_workflows_django.models import Lease
+from ezgh_workflows_django.protocol.messages import Usage
 from tests.console.conftest import Shop, list_of, page_of, staff, text
 
-MODELS = ("app", "definition", "run", "step", "lease", "journalentry", "event", "worker", "trail")
+SPAN = {"id": "00f067aa0ba902b7", "name": "call", "start": "2024-01-01T09:00:00Z", "end": "2024-01-01T09:00:01Z", "attributes": {"page": 1}}
+MODELS = ("app", "definition", "run", "step", "lease", "journalentry", "event", "worker", "trail", "usagerecord", "spanrecord", "schedule")
 WITH_PAGE = tuple(model for model in MODELS if model != "lease")
 
 
@@ -26,10 +28,11 @@ WITH_PAGE = tuple(model for model in MODELS if model != "lease")
 def busy(shop: Shop) -> Shop:
     """A row for every page: a run at work, a run that waits, a failed one, a cancelled one, an event."""
     shop.waiting("A-2")
-    shop.failed()
+    shop.failed(usage=(Usage(unit="calls", amount="1"),), spans=(SPAN,))
     runs.cancel(shop.start("A-3").pk, "no stock", actor=("user", "ann"))
     shop.started(labels={"team": "blue"})
     emit("payment", key="A-9", payload={"paid": 1})
+    shop.scheduled()
     return shop
 
 
@@ -147,6 +150,7 @@ def test_a_list_takes_as_many_statements_for_many_rows_as_for_few(busy: Shop, vi
     busy.order.start_many([{"order": f"M-{number}"} for number in range(20)])
     [second.start(lease) for lease in second.claim(20)]
     emit("payment", key="A-8")
+    busy.failed(usage=tuple(Usage(unit=f"u{number}", amount="1") for number in range(9)), spans=(SPAN,))
     assert len(statements(viewer, list_of(model))) == len(few) <= 12
 
 
@@ -168,6 +172,7 @@ def test_no_list_counts_a_whole_table(busy: Shop, viewer: Client, model: str) ->
         ("lease", "ezgh_workflows_step.output"),
         ("lease", "ezgh_workflows_lease.traceback"),
         ("event", "ezgh_workflows_event.payload"),
+        ("spanrecord", "ezgh_workflows_spanrecord.attributes"),
         ("definition", "ezgh_workflows_definition.spec"),
     ],
 )
@@ -176,7 +181,7 @@ def test_a_list_leaves_large_columns_in_the_database(busy: Shop, viewer: Client,
     assert column not in re.sub(r'["`]', "", " ".join(statements(viewer, list_of(model))))
 
 
-@pytest.mark.parametrize("model", ["run", "step", "event", "journalentry"])
+@pytest.mark.parametrize("model", ["run", "step", "event", "journalentry", "usagerecord", "spanrecord"])
 def test_the_list_of_a_large_table_joins_none(busy: Shop, viewer: Client, model: str) -> None:
     """B91: joined with a small table, MariaDB begins with that one and sorts the large one whole."""
     taken = [re.sub(r'["`]', "", statement) for statement in statements(viewer, list_of(model))]

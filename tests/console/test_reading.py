@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from ezgh_workflows_django import Retry, Step, Wait, Workflow, emit
+from ezgh_workflows_django import Concurrency, Retry, Step, Wait, Workflow, emit
 from ezgh_workflows_django.engine import events, runs
 from ezgh_workflows_django.models import App, Run
 from tests.console.conftest import Shop, body, list_of, page_of, text
@@ -67,6 +67,14 @@ def test_a_queued_run_says_since_when_it_waits_for_a_worker(shop: Shop, viewer: 
 def test_a_run_for_later_says_when(shop: Shop, viewer: Client) -> None:
     run = shop.start(delay=timedelta(hours=2))
     assert "It starts at 2024-01-01 11:00:00." in standing(viewer, run)
+
+
+def test_a_run_in_line_says_what_it_waits_for(shop: Shop, viewer: Client, desk: Desk) -> None:
+    one: Any = Workflow("one", [Step("work", run=body)], concurrency=Concurrency(1, key_expr="payload"))
+    _, second = one.start_many(["a", "a"])
+    desk.tick()
+    assert standing(viewer, desk.run(second)) == ["It waits for the slot of one, key a."]
+    assert phase(viewer, desk.run(second)) == "queued"
 
 
 def test_a_retrying_run_says_when_it_is_tried_again(desk: Desk, viewer: Client) -> None:

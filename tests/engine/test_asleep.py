@@ -75,6 +75,7 @@ def analyzed() -> None:
             cursor.fetchall()
 
 
+@pytest.mark.long
 @pytest.mark.plants_faults  # the copies have no journals and no leases
 def test_the_look_of_a_claim_is_the_same_behind_twenty_thousand_parked_runs(transactional_db: None, desk: Desk) -> None:
     hand = desk.worker(job())

@@ -442,6 +442,18 @@ def test_compensation_waits_for_the_acknowledgement_of_a_body_that_was_cut_short
     assert compensation(it).step == ON_FAILURE
 
 
+def test_a_late_outcome_that_says_its_body_may_still_be_at_work_is_no_acknowledgement(desk: Desk) -> None:
+    it = scene(desk, pair(on_failure=body))
+    beside = it.claim("beside")
+    it.hand.start(beside)
+    situations.started(it)
+    it.hand.fail(it.offered, "permanent")
+    assert it.hand.fail(beside, "timeout", body_ended=False).refused.reason == "fenced"  # type: ignore[union-attr]
+    assert it.hand.claim() == ()
+    it.hand.fail(beside, "returned")
+    assert compensation(it).step == ON_FAILURE
+
+
 def test_the_late_completion_of_a_body_that_was_cut_short_acknowledges_too(desk: Desk) -> None:
     it = scene(desk, pair(on_failure=body))
     beside = it.claim("beside")

@@ -45,6 +45,7 @@ def flow() -> Workflow:
     )
 
 
+@pytest.mark.long
 @pytest.mark.django_db(transaction=True)
 def test_workers_starts_cancels_and_readers_go_on_together_without_an_error() -> None:
     workflow = flow()

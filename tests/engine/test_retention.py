@@ -7,7 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.db import transaction
+from django.db.models import ForeignKey
 
 from ezgh_workflows_django import Sleep, Step, Wait, Workflow, emit
 from ezgh_workflows_django.engine import episodes, retention
@@ -55,6 +57,12 @@ def test_the_retention_is_a_setting(desk: Desk, settings: Any) -> None:
     ended(desk)
     desk.advance(60)
     assert Run.objects.count() == 0
+
+
+def test_whatever_points_at_a_run_is_known_to_hang_on_it() -> None:
+    """B95: a table that comes later is in this test by itself."""
+    fields = [field for model in apps.get_models() for field in model._meta.get_fields() if isinstance(field, ForeignKey)]
+    assert {field.model for field in fields if field.related_model is Run} - {Run} == set(retention.HANGING_ON_RUNS)
 
 
 def test_all_rows_of_a_run_go_with_it(desk: Desk) -> None:

@@ -16,12 +16,12 @@ from django.contrib.auth.models import User
 from django.db import OperationalError, connection, connections, transaction
 from django.test import override_settings
 
-from ezgh_workflows_django import Concurrency, Cron, IdempotencyConflict, RateLimit, Start, Step, Wait, Workflow, dispatch, runs_of, start_run
+from ezgh_workflows_django import IdempotencyConflict, Start, Step, Wait, Workflow, dispatch, runs_of, start_run
 from ezgh_workflows_django.conf import DICT
 from ezgh_workflows_django.definitions.policies import RunView
 from ezgh_workflows_django.definitions.registry import registry
 from ezgh_workflows_django.engine import starts
-from ezgh_workflows_django.errors import InvalidArgument, InvalidPayload, NotAvailable, PayloadTooLarge, StartBusy, UnknownApp, UnknownWorkflow
+from ezgh_workflows_django.errors import InvalidArgument, InvalidPayload, PayloadTooLarge, StartBusy, UnknownApp, UnknownWorkflow
 from ezgh_workflows_django.models import App, Definition, JournalEntry, Revision, Run, RunLabel
 from ezgh_workflows_django.models import Step as StepRow
 from tests.engine.conftest import Desk
@@ -520,21 +520,6 @@ def test_a_callable_key_whose_code_this_process_does_not_hold_refuses_the_start(
 
 
 # What is started
-
-
-@pytest.mark.parametrize(
-    ("feature", "name"),
-    [
-        ({"concurrency": Concurrency(1)}, "concurrency"),
-        ({"cron": Cron("0 9 * * *")}, "cron"),
-        ({"rate": RateLimit(1, per=60)}, "rate"),
-    ],
-    ids=["concurrency", "cron", "rate"],
-)
-def test_what_this_version_cannot_do_is_refused_by_name(desk: Desk, feature: dict[str, Any], name: str) -> None:
-    with pytest.raises(NotAvailable, match=name):
-        Workflow("later", **{"steps": [Step("work", run=body)], **feature}).start(1)
-    assert Run.objects.count() == 0
 
 
 def test_a_start_by_name_uses_the_code_of_this_process(desk: Desk) -> None:

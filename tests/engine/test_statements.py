@@ -13,10 +13,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from ezgh_workflows_django import Retry, Step, Wait, Workflow, emit
-from ezgh_workflows_django.engine import checkpoints, events, leases, maintenance, outcomes, runs, timers
-from ezgh_workflows_django.models import App
-from ezgh_workflows_django.protocol.messages import Beat, ClaimRequest, Outcome, Record, Report, WaitFor
+from ezgh_workflows_django import Concurrency, Cron, RateLimit, Retry, Step, Wait, Workflow, emit
+from ezgh_workflows_django.engine import admission, checkpoints, events, firing, leases, maintenance, outcomes, runs, timers
+from ezgh_workflows_django.models import App, Run, Schedule
+from ezgh_workflows_django.protocol.messages import Beat, ClaimRequest, Outcome, Record, Report, Usage, WaitFor
 from ezgh_workflows_django.protocol.messages import Lease as Offered
 from tests.engine.conftest import Desk, Hand
 from tests.engine.graphs import body, chain, end_of, event, job, sleep
@@ -256,6 +256,72 @@ def claim_with_checkpoints(desk: Desk, hand: Hand) -> Callable[[], Any]:
     return hand.claim
 
 
+def complete_with_usage(runs: int) -> Callable[[Desk, Hand], Callable[[], Any]]:
+    """As without; the prices, the records and the spans are one statement each."""
+
+    def prepare(desk: Desk, hand: Hand) -> Callable[[], Any]:
+        job().start_many(range(runs))
+        used = tuple(Usage(unit=unit, amount="1", model="m") for unit in ("in", "out"))
+        span = {"id": "00f067aa0ba902b7", "name": "call", "start": "2024-01-01T09:00:00Z", "end": "2024-01-01T09:00:01Z"}
+        offered = take(hand, runs)
+        return lambda: outcomes.report([Report(lease.id, Outcome.completed(usage=used, spans=(span,))) for lease in offered])
+
+    return prepare
+
+
+def fire_a_schedule(overlap: str, state: str) -> Callable[[Desk, Hand], Callable[[], Any]]:
+    """One occurrence: the schedule and its definition, what has a row, what is at work, what waits; then the occurrence, the start, the next time."""
+
+    def prepare(desk: Desk, hand: Hand) -> Callable[[], Any]:
+        desk.worker(job("nightly", cron=Cron("0 * * * *", overlap=overlap, payload=1)))
+        desk.tick()
+        desk.advance(hours=1 if state == "at work" else 0)
+        desk.now += timedelta(hours=1)
+        [pk] = Schedule.objects.values_list("pk", flat=True)
+        return lambda: firing.see_to(pk)
+
+    return prepare
+
+
+LIMITED: Final[Mapping[str, Workflow]] = {
+    "slots": job("slots", concurrency=Concurrency(1, key_expr="payload")),
+    "turns": job("turns", rate=RateLimit(100, per=60)),
+    "both": job("both", concurrency=Concurrency(1, key_expr="payload"), rate=RateLimit(100, per=60)),
+    "rejecting": job("rejecting", concurrency=Concurrency(1, on_limit="reject")),
+}
+"""Workflows whose runs have to be let in."""
+
+
+def start_limited(name: str) -> Callable[[Desk, Hand], Callable[[], Any]]:
+    """As any start: nothing opens, nothing is looked at before the commit. What may be refused: its bucket's door, the newest limits, the count."""
+    return lambda desk, hand: lambda: LIMITED[name].start("a")
+
+
+def look_at_starts(name: str, of: Callable[[int], str], count: int = 10) -> Callable[[Desk, Hand], Callable[[], Any]]:
+    """What follows the commit of so many starts."""
+
+    def prepared(desk: Desk, hand: Hand) -> Callable[[], Any]:
+        LIMITED[name].start_many([of(place) for place in range(count)])
+        started = list(Run.objects.filter(workflow=name, status="queued"))
+        assert len(started) == count
+        return lambda: admission.after_commit(started)
+
+    return prepared
+
+
+def look_at_an_end(*payloads: str) -> Callable[[Desk, Hand], Callable[[], Any]]:
+    """What follows the commit of an end in a bucket."""
+
+    def prepared(desk: Desk, hand: Hand) -> Callable[[], Any]:
+        first = LIMITED["slots"].start_many(payloads)[0]
+        desk.tick()
+        first.cancel()
+        ended = [Run.objects.get(pk=first.id)]
+        return lambda: admission.after_commit(ended)
+
+    return prepared
+
+
 def tick_when_idle(desk: Desk, hand: Hand) -> Callable[[], Any]:
     """One statement asks for the earliest due moment over all duties."""
     job().start()
@@ -278,12 +344,27 @@ VERBS: Final[Mapping[str, Callable[[Desk, Hand], Callable[[], Any]]]] = {
     "complete the last": complete_the_last,
     "complete 10 runs": complete_ten_runs,
     "complete 10 of one run": complete_ten_of_one_run,
+    "complete the last with usage": complete_with_usage(1),
+    "complete 10 runs with usage": complete_with_usage(10),
     "fail with a retry left": fail_with_a_retry_left,
     "fail for good": fail_for_good,
     "signal": signal_a_wait,
     "cancel": cancel_a_run,
     "pause": pause_a_run,
     "tick when idle": tick_when_idle,
+    "start in line": start_limited("slots"),
+    "start that may be refused": start_limited("rejecting"),
+    "let in 1": look_at_starts("slots", str, count=1),
+    "let in 10 of 10 buckets": look_at_starts("slots", str),
+    "let in 1 of 10": look_at_starts("slots", lambda _: "a"),
+    "let in 10 by turns": look_at_starts("turns", str),
+    "let in 10 by turns and slots": look_at_starts("both", str),
+    "an end nobody waits for": look_at_an_end("a"),
+    "an end somebody waits for": look_at_an_end("a", "a"),
+    "fire": fire_a_schedule("skip", "idle"),
+    "fire side by side": fire_a_schedule("allow", "at work"),
+    "skip an occurrence": fire_a_schedule("skip", "at work"),
+    "queue an occurrence": fire_a_schedule("queue", "at work"),
     "checkpoint 1": checkpoint_one,
     "checkpoint 1 more": checkpoint_one_more,
     "checkpoint 10 of one lease": checkpoint_ten_of_one_lease,
@@ -314,12 +395,27 @@ COUNTS: Final[Mapping[str, int]] = {
     "complete the last": 7,
     "complete 10 runs": 7,
     "complete 10 of one run": 9,
+    "complete the last with usage": 10,
+    "complete 10 runs with usage": 10,
     "fail with a retry left": 7,
     "fail for good": 12,
     "signal": 15,
     "cancel": 9,
     "pause": 4,
     "tick when idle": 1,
+    "start in line": 4,
+    "start that may be refused": 7,
+    "let in 1": 9,
+    "let in 10 of 10 buckets": 9,
+    "let in 1 of 10": 9,
+    "let in 10 by turns": 14,
+    "let in 10 by turns and slots": 16,
+    "an end nobody waits for": 1,
+    "an end somebody waits for": 10,
+    "fire": 12,
+    "fire side by side": 11,
+    "skip an occurrence": 8,
+    "queue an occurrence": 8,
     "checkpoint 1": 8,
     "checkpoint 1 more": 7,
     "checkpoint 10 of one lease": 8,
@@ -346,6 +442,13 @@ OWN: Final[Mapping[tuple[str, str], int]] = {
     # The wait for whoever holds the same key is bounded there: three statements to set the bound and to put it back.
     ("postgresql", "start with labels and key"): 10,
     ("mysql", "start with labels and key"): 10,
+    # SQLite has one writer: no gate and no door is locked there.
+    ("sqlite", "start that may be refused"): 6,
+    ("sqlite", "let in 1"): 8,
+    ("sqlite", "let in 10 of 10 buckets"): 8,
+    ("sqlite", "let in 1 of 10"): 8,
+    ("sqlite", "let in 10 by turns and slots"): 15,
+    ("sqlite", "an end somebody waits for"): 9,
 }
 
 
@@ -355,6 +458,7 @@ def warm(desk: Desk) -> Hand:
     hand = desk.worker(*every)
     handles = [workflow.start() for workflow in every]
     assert [handle.cancel() for handle in handles] == ["cancelled"] * len(every)
+    assert {workflow.start("warm").cancel() for workflow in LIMITED.values()} == {"cancelled"}
     return hand
 
 

@@ -43,21 +43,18 @@ class Proxy:
     def _serve(self, client: socket.socket) -> None:
         with suppress(OSError), client, socket.create_connection(self._server, 10) as server:
             server.settimeout(None)
-            replies = threading.Thread(target=self._pass_on, args=(server, client), daemon=True)
-            is_answered = False
+            mute = threading.Event()
+            threading.Thread(target=self._pass_on, args=(server, client, mute), daemon=True).start()
             while chunk := client.recv(65_536):
                 line = chunk.split(b"\r\n", 1)[0].removesuffix(b" HTTP/1.1")
                 if self._takes(self._requests, line):
-                    return
+                    break
                 if self._takes(self._replies, line):
-                    server.sendall(chunk)
-                    self._swallow(client, server)
-                    return
-                if not is_answered:
-                    is_answered = True
-                    replies.start()
+                    mute.set()
                 server.sendall(chunk)
-            server.shutdown(socket.SHUT_RDWR)
+            for end in (client, server):  # the thread that waits for replies would keep a socket open that is only closed
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
 
     def _takes(self, wanted: list[bytes], line: bytes) -> bool:
         for path in wanted:
@@ -68,18 +65,9 @@ class Proxy:
         return False
 
     @staticmethod
-    def _swallow(client: socket.socket, server: socket.socket) -> None:
-        """Pass on what is left of the request, take the whole reply, keep it."""
-        client.settimeout(0.2)
-        with suppress(TimeoutError):
-            while chunk := client.recv(65_536):
-                server.sendall(chunk)
-        server.settimeout(5)
-        server.recv(65_536)
-
-    @staticmethod
-    def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    def _pass_on(server: socket.socket, client: socket.socket, mute: threading.Event) -> None:
+        """Replies, until one is to be lost: the client is hung up on instead."""
         with suppress(OSError):
-            while chunk := source.recv(65_536):
-                target.sendall(chunk)
-            target.shutdown(socket.SHUT_RDWR)
+            while (chunk := server.recv(65_536)) and not mute.is_set():
+                client.sendall(chunk)
+            client.shutdown(socket.SHUT_RDWR)

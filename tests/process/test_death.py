@@ -39,6 +39,7 @@ def waited(first: Lease, second: Lease) -> timedelta:
     return second.started_at - Lease.objects.get(pk=first.pk).expires_at
 
 
+@pytest.mark.long
 def test_the_step_of_a_killed_worker_runs_again_in_time_and_a_late_completion_is_fenced(fleet: Fleet, folder: Folder) -> None:
     victim, run = at_work(fleet, folder, gated, "victim")
     successor = fleet.worker("successor")
@@ -57,6 +58,7 @@ def test_the_step_of_a_killed_worker_runs_again_in_time_and_a_late_completion_is
     assert run.result(timeout=0) == successor.pid
 
 
+@pytest.mark.long
 def test_a_worker_stopped_past_its_lease_is_fenced_when_it_goes_on(fleet: Fleet, folder: Folder) -> None:
     sleeper, run = at_work(fleet, folder, gated, "sleeper")
     successor = fleet.worker("successor")
@@ -76,6 +78,7 @@ def test_a_worker_stopped_past_its_lease_is_fenced_when_it_goes_on(fleet: Fleet,
     assert sleeper.ends() == 0
 
 
+@pytest.mark.long
 def test_a_worker_that_reuses_a_name_neither_revives_nor_hides_the_old_ones_lease(fleet: Fleet, folder: Folder) -> None:
     """B26: killed, and back at once under the same name."""
     victim, run = at_work(fleet, folder, gated, "pod")
@@ -106,6 +109,7 @@ def test_a_worker_that_starts_leaves_alone_what_another_has_in_hand(fleet: Fleet
     assert len(leases(run)) == 1
 
 
+@pytest.mark.long
 def test_a_step_that_kills_its_workers_fails_as_poison_and_later_work_proceeds(fleet: Fleet, folder: Folder) -> None:
     """B04: `os._exit` in a body, and a supervisor that starts the worker again each time."""
     started: list[Process] = []
@@ -157,6 +161,7 @@ def test_a_body_that_ignores_its_timeout_costs_a_thread_and_not_the_worker(fleet
     assert worker.ends() == 0
 
 
+@pytest.mark.long
 def test_a_body_that_holds_the_gil_for_twice_the_ttl_keeps_its_lease(fleet: Fleet, folder: Folder) -> None:
     """B17: one call into C; the heartbeats come from another process."""
     assert GIL_SECONDS >= 2 * TTL

@@ -27,6 +27,7 @@ def statuses(workflow: Any) -> Counter[str]:
     return Counter(Run.objects.filter(workflow=workflow.name).values_list("status", flat=True))
 
 
+@pytest.mark.long
 def test_a_thousand_transactional_steps_write_a_thousand_rows_while_workers_are_killed(fleet: Fleet) -> None:
     chance = random.Random(17)
     workflows.ledgering.start_many([20] * 50)
@@ -42,6 +43,7 @@ def test_a_thousand_transactional_steps_write_a_thousand_rows_while_workers_are_
     assert violations() == []
 
 
+@pytest.mark.long
 def test_events_around_the_moment_a_wait_opens_are_neither_lost_nor_taken_twice(fleet: Fleet) -> None:
     """Cases B08, B58: 150 waits open while three processes send; each event has one taker, and each wait its own."""
     keys = [f"k{number}" for number in range(150)]
@@ -57,6 +59,7 @@ def test_events_around_the_moment_a_wait_opens_are_neither_lost_nor_taken_twice(
     assert violations() == []
 
 
+@pytest.mark.long
 def test_a_loop_receives_a_hundred_signals_in_order_while_its_worker_is_killed_twice(fleet: Fleet) -> None:
     run = workflows.collecting.start(100)
     worker = fleet.worker("w0", **QUICK)
@@ -70,6 +73,7 @@ def test_a_loop_receives_a_hundred_signals_in_order_while_its_worker_is_killed_t
     assert violations() == []
 
 
+@pytest.mark.long
 def test_a_batch_goes_on_after_its_worker_is_killed_and_no_child_is_started_twice(fleet: Fleet) -> None:
     run = workflows.batching.start(400)
     worker = fleet.worker("w0", **QUICK)

@@ -67,6 +67,7 @@ def statements_per_child(desk: Desk, count: int) -> float:
     return len(captured) / count
 
 
+@pytest.mark.long
 def test_a_child_costs_the_same_statements_among_two_thousand_as_among_two_hundred(transactional_db: None, desk: Desk) -> None:
     few, many = statements_per_child(desk, 200), statements_per_child(desk, 2_000)
     assert many <= few

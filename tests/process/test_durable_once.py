@@ -73,6 +73,7 @@ def is_over(life: Life) -> bool:
     return ended
 
 
+@pytest.mark.long
 def test_killed_after_every_stored_thing_each_deed_is_done_once_and_the_journal_is_one_story(fleet: Fleet, tmp_path: Path) -> None:
     lives = [begin(fleet, tmp_path, function) for function in (resize, resize_async)]
     until(lambda: all(is_over(life) for life in lives), 110)

@@ -73,6 +73,7 @@ def is_past(moment: float) -> bool:
     return time.monotonic() >= moment
 
 
+@pytest.mark.long
 def test_two_hundred_runs_succeed_while_every_connection_is_ended_every_three_seconds(fleet: Fleet) -> None:
     """B16: the worker loses its connections while idle, mid-claim and mid-body, and lives."""
     make_trouble, seconds = TROUBLES[connection.vendor]

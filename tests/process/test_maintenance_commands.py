@@ -34,6 +34,7 @@ def aged(days: float) -> Run:
     return run
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_maintain_looks_after_workers_that_do_not(fleet: Fleet, folder: Folder) -> None:
     victim = fleet.worker("victim", "--no-maintenance")

@@ -42,7 +42,7 @@ def test_the_start_up_block_says_what_there_is_and_what_is_missing(fleet: Fleet)
     assert "  concurrency  10 bodies at once\n" in printed
     assert "  heartbeat    every 1 s from a process of its own; a lease lives 3 s without one, and may come back for 2 s more\n" in printed
     assert "  maintenance  every second, one process at a time\n" in printed
-    assert "  cron         on; no schedule can be stored in this version\n" in printed
+    assert "  cron         on\n" in printed
     assert "  missing      nothing\n" in printed
 
 
@@ -93,7 +93,8 @@ def test_dev_works_for_an_app_of_ones_own_and_prints_the_line_to_paste(fleet: Fl
     ids=["without", "with"],
 )
 def test_a_developers_app_fires_schedules_only_with_cron(fleet: Fleet, flags: list[str], said: str) -> None:
-    assert f"  cron         {said}; no schedule can be stored in this version\n" in ended(fleet.command("workflows_worker", "--until-idle", *flags))
+    assert f"  cron         {said}\n" in ended(fleet.command("workflows_worker", "--until-idle", *flags))
+    assert Worker.objects.get().cron == ("--cron" in flags)
 
 
 @pytest.mark.parametrize(("user", "app"), [("Ann", "dev-ann"), ("ann.smith@work", "dev-ann-smith-work"), ("Jörg", "dev-j-rg"), ("x" * 80, "dev-" + "x" * 59)])

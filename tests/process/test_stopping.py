@@ -16,6 +16,7 @@ from .workers.workflows import cancellable, gated, offloading, quick
 pytestmark = pytest.mark.process
 
 
+@pytest.mark.long
 def test_a_running_body_outlives_sigterm_by_six_leases_with_no_gap_in_its_heartbeats(fleet: Fleet, folder: Folder) -> None:
     """B18: no claim after SIGTERM, exit 0, and the idle worker never sees the step."""
     stopping, run = at_work(fleet, folder, gated, "stopping", "--grace", "60")
@@ -52,6 +53,7 @@ def test_a_second_signal_ends_the_worker_now(fleet: Fleet, folder: Folder, workf
     assert run.status == RunStatus.RUNNING
 
 
+@pytest.mark.long
 def test_what_does_not_end_in_the_grace_period_is_handed_back(fleet: Fleet, folder: Folder) -> None:
     worker, run = at_work(fleet, folder, gated, "worker", "--grace", "1")
     worker.send(signal.SIGINT)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ezgh_workflows_django import Concurrency, Cron, RateLimit, Retry, Sleep, Step, Wait, Workflow
+from ezgh_workflows_django import Retry, Sleep, Step, Wait, Workflow
 from ezgh_workflows_django.definitions.plan import Plan, PlanWait
 from ezgh_workflows_django.definitions.policies import NO_RETRY
 from ezgh_workflows_django.protocol.states import Delivery, StepKind
@@ -85,16 +85,3 @@ def test_a_workflow_without_compensation_has_no_such_step() -> None:
 )
 def test_the_longest_timeout_is_of_bodies(options: dict[str, Any], longest: int | None) -> None:
     assert plan(**options).longest_timeout_ms == longest
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({}, []),
-        ({"cron": Cron("0 9 * * *")}, ["cron"]),
-        ({"steps": [Step("a", run=body, transactional=True)]}, []),
-        ({"concurrency": Concurrency(1), "rate": RateLimit(1, per=1)}, ["concurrency", "rate"]),
-    ],
-)
-def test_what_this_version_can_not_do_yet_is_named(options: dict[str, Any], named: list[str]) -> None:
-    assert plan(**options).unavailable() == named

@@ -133,7 +133,15 @@ claims = some.builds(
 records = some.one_of(
     some.builds(Record, lease_id=some.just("L"), name=text, pos=numbers, output=values, **notes),
     some.builds(
-        Record, lease_id=some.just("L"), name=text, pos=numbers, failure=failures, retry=some.none() | objects, retry_after_ms=some.none() | numbers, **notes
+        Record,
+        lease_id=some.just("L"),
+        name=text,
+        pos=numbers,
+        failure=failures,
+        retry=some.none() | objects,
+        retry_after_ms=some.none() | numbers,
+        failures=some.none() | numbers,
+        **notes,
     ),
 )
 children = some.builds(

@@ -13,10 +13,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db.models import F, Max
 
-from ezgh_workflows_django import Step, Wait, Workflow, emit
-from ezgh_workflows_django.engine import invariants
+from ezgh_workflows_django import Concurrency, Cron, RateLimit, Step, Wait, Workflow, emit
+from ezgh_workflows_django.engine import invariants, schedules
 from ezgh_workflows_django.engine.transactions import database
-from ezgh_workflows_django.models import App, Checkpoint, Event, JournalEntry, Lease, Receipt, Run, RunLabel
+from ezgh_workflows_django.models import App, Checkpoint, Event, JournalEntry, Lease, Occurrence, Rate, Receipt, Run, RunLabel, Schedule
 from ezgh_workflows_django.models import Step as StepRow
 from ezgh_workflows_django.models import Wait as WaitRow
 from ezgh_workflows_django.protocol.messages import Serve
@@ -293,3 +293,129 @@ def test_a_wait_without_a_timeout_needs_no_timer(world: World) -> None:
     patient.start()
     world.lab.run_until_blocked()
     assert found() == set()
+
+
+# --- schedules
+
+
+@pytest.fixture
+def timed() -> Iterator[Lab]:
+    """A schedule whose run is at work while another occurrence waits."""
+    hourly = Workflow("hourly", steps=[Step("work", run=flows.stuck, timeout=HOUR * 9)], cron=Cron("0 * * * *", overlap="queue"))
+    with Lab(workflows=[hourly]) as lab:
+        lab.advance(hours=2)
+        assert list(Occurrence.objects.order_by("at").values_list("became", flat=True)) == ["started", "waiting"]
+        assert found() == set()
+        yield lab
+
+
+def twice(lab: Lab) -> None:
+    """Another run of the same occurrence."""
+    schedule, occurrence = Schedule.objects.get(), Occurrence.objects.get(became="started")
+    by_hand = schedules.run(schedule.pk, by=("user", "eva"))
+    Run.objects.filter(pk=by_hand.pk).update(occurrence=occurrence.pk)
+
+
+def double(lab: Lab) -> None:
+    """Another schedule of the same cron."""
+    schedule = Schedule.objects.get()
+    schedule.pk = None
+    schedule.save(force_insert=True)
+
+
+OF_SCHEDULES: dict[str, tuple[str, Callable[[Lab], object]]] = {
+    "two runs of an occurrence": ("has started 2 runs", twice),
+    "an occurrence whose run was never named": ("names no run", lambda _: Occurrence.objects.filter(became="started").update(run_id=None)),
+    "two schedules of a cron": ("each of which fires", double),
+    "a schedule that nobody looks at": ("nothing will look at it", lambda _: Schedule.objects.update(due_at=None)),
+    "an occurrence that waits for nothing": ("nothing will look at it", lambda _: Schedule.objects.update(waits_for=None)),
+    "a schedule without a next time": ("has no next occurrence", lambda _: Schedule.objects.update(next_at=None, due_at=None)),
+    "a schedule that is not fired": ("does maintenance run", lambda _: Schedule.objects.update(due_at=F("next_at") - timedelta(hours=2))),
+}
+
+
+@pytest.mark.parametrize("fault", OF_SCHEDULES)
+def test_a_planted_fault_of_a_schedule_is_found_by_name(timed: Lab, fault: str) -> None:
+    text, plant = OF_SCHEDULES[fault]
+    plant(timed)
+    lines = told().splitlines()
+    assert any(line.startswith("I9 ") and text in line for line in lines), lines
+
+
+@pytest.mark.parametrize("fault", ["a schedule that nobody looks at", "an occurrence that waits for nothing", "a schedule without a next time"])
+def test_fix_makes_a_schedule_due_that_nobody_would_have_looked_at(timed: Lab, fault: str) -> None:
+    OF_SCHEDULES[fault][1](timed)
+    assert check("--fix").splitlines() == ["mended: made 1 schedules due that nothing would have looked at", "every invariant holds"]
+    timed.advance(hours=1)
+    schedule = Schedule.objects.get()
+    assert (schedule.next_at, schedule.waits_for) == (timed.now + HOUR, Run.objects.get().pk)
+    assert Occurrence.objects.filter(became="waiting").count() == 2
+
+
+# --- slots
+
+
+@dataclass
+class Line:
+    """A run that holds the one slot, and one that stands in line for it; one that waits for its turn."""
+
+    lab: Lab
+    holds: Any
+    waits: Any
+    turn: Any
+
+    def row(self, run: Any) -> Any:
+        """A run's row, as a query that can be written."""
+        return Run.objects.filter(pk=run.id)
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    """Nothing is broken yet."""
+    one = Workflow("one", steps=[Step("wait", wait=Wait("go"))], concurrency=Concurrency(1), deadline=HOUR * 9)
+    spaced = Workflow("spaced", steps=[Step("wait", wait=Wait("go"))], rate=RateLimit(1, per=HOUR))
+    with Lab(workflows=[one, spaced]) as lab:
+        holds, waits = one.start_many(range(2))
+        _, turn = spaced.start_many(range(2))
+        lab.advance(minutes=1)
+        assert [holds.status, waits.status, turn.status] == ["running", "queued", "queued"]
+        assert found() == set()
+        yield Line(lab, holds, waits, turn)
+
+
+def let_in(it: Line) -> None:
+    """The one that waits is at work too."""
+    it.row(it.waits).update(status="running", started_at=it.lab.now, due_at=F("deadline_at"))
+
+
+OF_SLOTS: dict[str, tuple[str, str, Callable[[Line], object]]] = {
+    "more at work than the limit": ("I6", "1 are allowed", let_in),
+    "a slot that nobody gives": ("I4", "there is room for it", lambda it: it.row(it.holds).update(bucket=None)),
+    "a turn that nobody gives": ("I4", "there is room for it", lambda it: Rate.objects.update(due_at=None)),
+    "a deadline in line that nobody looks at": ("I4", "past no deadline", lambda it: it.row(it.waits).update(due_at=None)),
+    "a mark that nobody heeds": ("I6", "does maintenance run", lambda it: it.row(it.waits).update(slot_at=it.lab.now - HOUR)),
+    "a turn that is not given": ("I6", "does maintenance run", lambda it: Rate.objects.update(due_at=it.lab.now - HOUR)),
+}
+
+
+@pytest.mark.parametrize("fault", OF_SLOTS)
+def test_a_planted_fault_of_a_slot_is_found_by_name(line: Line, fault: str) -> None:
+    invariant, text, plant = OF_SLOTS[fault]
+    plant(line)
+    lines = told().splitlines()
+    assert any(each.startswith(f"{invariant} ") and text in each for each in lines), lines
+
+
+@pytest.mark.parametrize(("fault", "let"), [("a slot that nobody gives", "waits"), ("a turn that nobody gives", "turn")])
+def test_fix_lets_somebody_look_where_nobody_would_have(line: Line, fault: str, let: str) -> None:
+    OF_SLOTS[fault][2](line)
+    assert check("--fix").splitlines() == ["mended: made 1 runs in line be looked at that nobody would have let in", "every invariant holds"]
+    line.lab.advance(hours=1)
+    assert getattr(line, let).status == "running"
+
+
+def test_fix_lets_a_run_in_line_pass_its_deadline(line: Line) -> None:
+    OF_SLOTS["a deadline in line that nobody looks at"][2](line)
+    check("--fix")
+    line.lab.advance(hours=9)
+    assert line.waits.failure.timed_out

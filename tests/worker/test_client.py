@@ -100,6 +100,7 @@ def test_a_payload_that_no_server_can_keep_is_refused_before_it_is_sent(served: 
     [
         (refused(409, "workflow_not_announced"), "WorkflowNotAnnounced"),
         (refused(409, "idempotency_conflict"), "IdempotencyConflict"),
+        (refused(409, "concurrency_limit"), "ConcurrencyLimit"),
         (refused(409, "run_terminal"), "RunTerminal"),
         (refused(409, "verb_refused"), "VerbRefused"),
         (refused(404, "unknown_run"), "UnknownRun"),

@@ -85,7 +85,7 @@ def test_set_usage_overrides_what_spans_add_up_to() -> None:
     ctx.set_usage(seconds=Decimal("1.50"))
     with ctx.span("call") as span:
         span.set_usage(tokens=7)
-    assert ctx.usage == (Usage(unit="seconds", amount="1.50"),)
+    assert ctx.usage == (Usage(unit="seconds", amount="1.5"),)
 
 
 def test_an_amount_that_is_none_is_refused_by_its_unit() -> None:

@@ -47,14 +47,21 @@ class Line:
         return f"<{type(self).__name__} {self.url}>"
 
     def call(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, patience: float = PATIENCE, query: Mapping[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | bytes | None = None,
+        *,
+        patience: float = PATIENCE,
+        query: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """Send a request and wait `patience` seconds for its reply. Raises `Unavailable` where none comes."""
-        return self._sent(self._calls, method, path, body, patience, query, {})
+        """Send a request and wait `patience` seconds for its reply; bytes go as they are. Raises `Unavailable` where none comes."""
+        return self._sent(self._calls, method, path, body, patience, {"params": query, "headers": headers})
 
     def held(self, path: str, body: Mapping[str, Any], hold: float) -> Reply:
         """As `call`, for a request that the server may hold for so many seconds; `interrupt` ends it."""
-        return self._sent(self._holds, "POST", path, body, hold + PATIENCE, None, {"trace": self._trace})
+        return self._sent(self._holds, "POST", path, body, hold + PATIENCE, {"extensions": {"trace": self._trace}})
 
     def interrupt(self) -> None:
         """Cut the connections of held calls: the server sees that nobody waits any more."""
@@ -70,16 +77,14 @@ class Line:
         self._calls.close()
         self._holds.close()
 
-    def _sent(
-        self, client: httpx.Client, method: str, path: str, body: Mapping[str, Any] | None, patience: float, query: Any, extensions: dict[str, Any]
-    ) -> Reply:
+    def _sent(self, client: httpx.Client, method: str, path: str, body: Mapping[str, Any] | bytes | None, patience: float, options: Mapping[str, Any]) -> Reply:
         call = f"{method} {path}"
         if self._is_closed:
             raise Unavailable(f"{call}: the connection to the server was closed by this process")
-        content = None if body is None else json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
+        content = body if body is None or isinstance(body, bytes) else _encoded(body)
         timeout = httpx.Timeout(PATIENCE, read=patience)
         try:
-            response = client.request(method, path, content=content, params=query, timeout=timeout, extensions=extensions)
+            response = client.request(method, path, content=content, timeout=timeout, **options)
         except httpx.RequestError as error:
             raise Unavailable(f"{call}: {type(error).__name__}: {error}") from None  # its cause holds the request, with the key
         return _reply(call, response)
@@ -104,6 +109,10 @@ def _client(url: httpx.URL, key: str, through: httpx.BaseTransport | None) -> ht
     }
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_CONNECTION)
     return httpx.Client(base_url=url, headers=headers, limits=limits, transport=through)
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(errors="replace")
 
 
 def _reply(call: str, response: httpx.Response) -> Reply:

@@ -16,7 +16,7 @@ from pathlib import Path
 from asgiref.sync import sync_to_async
 from django.contrib.auth.models import Group, User
 
-from ezgh_workflows_django import Context, Retry, Step, Workflow, step_info, workflow
+from ezgh_workflows_django import Concurrency, Context, Retry, Step, Workflow, step_info, workflow
 
 GIL_SECONDS = 6.0
 
@@ -186,6 +186,20 @@ def napping(ctx: Context) -> str:
     return "awake"
 
 
+def alone_body(given: dict[str, str]) -> None:
+    """Leaves a word where it meets another run with its key at work: a file that only one run can have made."""
+    info = step_info()
+    place = Path(given["folder"], f"key-{given['key']}")
+    try:
+        with place.open("x") as mine:
+            mine.write(str(info and info.run_id))
+    except FileExistsError:  # a worker of this very run may have been killed
+        if place.read_text() not in ("", str(info and info.run_id)):
+            say(given["folder"], "met")
+    time.sleep(0.005)
+    place.unlink(missing_ok=True)
+
+
 gated = Workflow("gated", steps=[Step("only", run=gated_body)])
 quick = Workflow("quick", steps=[Step("only", run=quick_body, retry=Retry(max_attempts=10, initial=timedelta(milliseconds=100)))])
 gil = Workflow("gil", steps=[Step("only", run=gil_body)])
@@ -197,3 +211,4 @@ offloading = Workflow("offloading", steps=[Step("only", run=offloading_body)])
 crashing = Workflow("crashing", steps=[Step("only", run=crashing_body)])
 where = Workflow("where", steps=[Step("only", run=where_body)])
 filling = Workflow("filling", steps=[Step("only", run=filling_body)])
+alone = Workflow("alone", steps=[Step("only", run=alone_body)], concurrency=Concurrency(1, key_expr="payload.key"))

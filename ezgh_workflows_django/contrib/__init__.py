@@ -1,0 +1,1 @@
+"""Bridges to what others have: each stands on the engine, and nothing stands on it."""

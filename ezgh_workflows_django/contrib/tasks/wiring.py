@@ -1,0 +1,69 @@
+"""What a project with this backend gets when it starts, and when it migrates: its tasks found, its signals sent, its queues made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.utils.module_loading import autodiscover_modules, import_string
+
+if TYPE_CHECKING:
+    from .backend import WorkflowsBackend
+
+MODULE = "tasks"
+
+
+def connect() -> None:
+    """Import every app's `tasks` module and those of `MODULES`, so that this process serves them; hear of runs that end. No query."""
+    if not is_used():
+        return
+    from . import signals
+
+    signals.connect()
+    autodiscover_modules(MODULE)
+    for backend in backends():
+        for name in backend.modules:
+            import_module(name)
+
+
+def provision(using: str) -> None:
+    """Make the apps that queues are, where `using` is the workflows' database and they are missing; idempotent."""
+    from ...engine import tenancy
+    from ...engine.transactions import database
+
+    if using != database() or not is_used():
+        return
+    from .backend import DEFAULT_QUEUE
+
+    for backend in backends():
+        for queue in sorted(backend.queues - {DEFAULT_QUEUE}):
+            tenancy.create_app(queue)
+
+
+def is_used() -> bool:
+    """Whether any backend in `TASKS` is one of ours."""
+    return any(_is_ours(params.get("BACKEND")) for params in getattr(settings, "TASKS", {}).values())
+
+
+def backends() -> Iterator[WorkflowsBackend]:
+    """Those of this process."""
+    from .backend import WorkflowsBackend
+    from .compat import task_backends
+
+    yield from (backend for backend in task_backends.all() if isinstance(backend, WorkflowsBackend))
+
+
+def _is_ours(path: Any) -> bool:
+    if not isinstance(path, str):
+        return False
+    if path.startswith(f"{__package__}."):
+        return True
+    try:
+        found = import_string(path)
+    except ImportError:
+        return False
+    from .backend import WorkflowsBackend
+
+    return isinstance(found, type) and issubclass(found, WorkflowsBackend)
