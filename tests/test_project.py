@@ -154,7 +154,7 @@ def test_readme_opens_with_two_commands_that_set_themselves_up() -> None:
     opening, _, _ = README.partition("<!-- quickstart begins -->")
     assert re.findall(r"^```sh\n(.*?)^```$", opening, re.MULTILINE | re.DOTALL) == [
         f"{SET_UP}.venv/bin/python manage.py demo\n",
-        f"{SET_UP}.venv/bin/python -m pytest -n auto\n",
+        f"{SET_UP}.venv/bin/python -m pytest -n auto --dist worksteal\n",
     ]
 
 
