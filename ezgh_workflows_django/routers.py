@@ -1,4 +1,4 @@
-"""The database router of projects that keep the workflows in a database of their own: `DATABASE_ROUTERS = ["ezgh_workflows_django.routers.WorkflowsRouter"]`."""
+"""The router of projects whose workflows are in a database of their own: `"ezgh_workflows_django.routers.WorkflowsRouter"` in `DATABASE_ROUTERS`."""
 
 from __future__ import annotations
 
