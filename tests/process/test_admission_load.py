@@ -59,8 +59,8 @@ def work_off(fleet: Fleet, folder: Folder, count: int, keys: int, kills: int, se
     for some in iter(lambda: list(itertools.islice(payloads, 1_000)), []):
         alone.start_many([Start(payload=payload) for payload in some])
     names = (f"w{number}" for number in itertools.count())
-    workers: list[Process] = [fleet.worker(next(names), **QUICK) for _ in range(2)]
     with sampled() as most:
+        workers: list[Process] = [fleet.worker(next(names), **QUICK) for _ in range(2)]
         for kill in range(kills):
             done = count * (kill + 1) // (kills + 2)
             until(lambda done=done: Run.objects.filter(status=RunStatus.SUCCEEDED).count() >= done, seconds)  # type: ignore[misc]  # a lambda's default
