@@ -41,8 +41,8 @@ def broken() -> list[str]:
 
 
 def is_on_guard() -> bool:
-    """On the server databases, and where `GUARD` is set: the suite on SQLite is the one that people wait for."""
-    return connection.vendor != "sqlite" or "GUARD" in os.environ
+    """On PostgreSQL, and where `GUARD` is set: a look is a hundred statements, and what it looks for is the same on each database."""
+    return connection.vendor == "postgresql" or "GUARD" in os.environ
 
 
 def _is_on_database(item: pytest.Item) -> bool:

@@ -24,6 +24,7 @@ def tell(program: str, settings: str, folder: Path) -> subprocess.CompletedProce
     return subprocess.run([sys.executable, "-m", program], cwd=ROOT, env=env, capture_output=True, text=True, timeout=100, check=False)
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_start_in_a_transaction_of_another_database_is_sent_with_its_commit(tmp_path: Path) -> None:
     """Spec: authoring.md "Starting, from Django". With the router that is shipped, and the checks that say what it means."""
@@ -31,6 +32,7 @@ def test_a_start_in_a_transaction_of_another_database_is_sent_with_its_commit(tm
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_a_router_that_leads_readers_astray_is_never_asked(tmp_path: Path) -> None:
     """No lock, no transaction and no read is anywhere else than at the alias `DATABASE`: API, worker, maintenance, commands."""

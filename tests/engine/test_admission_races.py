@@ -126,6 +126,7 @@ def test_an_end_that_meets_a_move_of_the_next_in_line_leaves_nobody_behind(desk:
     assert broken() == []
 
 
+@pytest.mark.long
 def test_a_retry_that_meets_the_admission_of_the_next_never_makes_it_two(desk: Desk) -> None:
     workflow = one()
     hand = desk.worker(workflow)

@@ -240,6 +240,7 @@ def test_a_claim_that_fails_at_any_statement_costs_seconds_at_most(desk: Desk, a
         assert set(StepRow.objects.filter(run=story.handle.id, kind="run").values_list("attempts", flat=True)) == {1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(
     ("prepare", "minutes"),

@@ -218,6 +218,7 @@ def test_two_waits_for_one_event_of_which_there_is_one_wait_on(parked: Parked, s
     assert brought(parked.go_on(), "two").timed_out
 
 
+@pytest.mark.long
 def test_a_hundred_events_of_one_name_are_each_received_once_in_order(parked: Parked) -> None:
     """A loop of parks; some events come while the body runs, some while it is parked, some while nobody looks."""
     received = []

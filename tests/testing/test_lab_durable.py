@@ -183,6 +183,7 @@ def test_a_timeout_is_remembered_and_no_null_payload_is_one() -> None:
         assert list(Checkpoint.objects.order_by("pos").values_list("timed_out", flat=True)) == [True, True, False]
 
 
+@pytest.mark.long
 def test_a_loop_receives_each_of_100_events_once_and_in_order() -> None:
     @workflow("listener")
     def listener(ctx: Context) -> list[int]:
