@@ -341,7 +341,7 @@ def test_tasks_run_under_the_backends_for_tests_unchanged(other: str) -> None:
 def test_tasks_and_results_are_copied_and_pickled() -> None:
     result = jobs.add.enqueue(1)
     assert copy.deepcopy(jobs.add).module_path == jobs.add.module_path
-    if PACKAGE == "django.tasks":
+    if hasattr(jobs.add, "_reconstruct"):  # from Django 6.1 on
         assert pickle.loads(pickle.dumps(jobs.add.using(priority=3))).priority == 3
     assert copy.copy(result) == result
 
