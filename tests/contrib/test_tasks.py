@@ -141,9 +141,9 @@ def test_a_deferred_task_waits_for_its_time(lab: Lab) -> None:
 
 
 def test_higher_priorities_go_first(lab: Lab) -> None:
+    App.objects.update(partitions=1)
     for priority in (-100, 0, 100, 50):
         jobs.add.using(priority=priority).enqueue(priority)
-    App.objects.update(partitions=1)
     lab.run_until_idle()
     assert sorted(jobs.SEEN) == sorted([("add", priority, 1) for priority in (100, 50, 0, -100)])
     leases = Lease.objects.order_by("offered_at", "run__steps__claim_order")
