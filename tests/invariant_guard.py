@@ -41,7 +41,7 @@ def broken() -> list[str]:
 
 
 def _is_looked_at(item: pytest.Item) -> bool:
-    """`GUARD=1` looks after each test, `GUARD=5`, as in one stage of CI, after every fifth or so, by its name: a look is a hundred statements."""
+    """`GUARD=1` looks after each test, as in one stage of CI; `GUARD=5` after every fifth or so, by its name: a look is a hundred statements."""
     every = int(os.environ.get("GUARD", "0"))
     return every > 0 and zlib.crc32(item.nodeid.encode()) % every == 0
 
