@@ -76,6 +76,16 @@ class Body:
         """The plain JSON value of a result. Raises `InvalidPayload`, its path beginning with `output`."""
         return codec.plain(self._output.encode(result) if self._output is not None else result, "output")
 
+    def annotation_faults(self) -> list[str]:
+        """What is wrong with the annotations of input and result: with one that means nothing, the body fails whenever it is run."""
+        found: list[str] = []
+        for codec_of in ("_input", "_output"):
+            try:
+                getattr(self, codec_of)
+            except Permanent as error:
+                found.append(str(error))
+        return list(dict.fromkeys(found))
+
     def input_schema(self) -> Mapping[str, Any] | None:
         """The JSON Schema of the input, or None where the body says nothing of it."""
         return self._input.schema() if self._input is not None else None

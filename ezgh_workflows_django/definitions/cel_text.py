@@ -6,7 +6,7 @@ The library under `expressions` compiles and runs; it has no bounds of its own, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -34,6 +34,9 @@ class Token:
     text: str
     start: int
     end: int
+
+
+_NOTHING: Final = Token("", "", 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +82,16 @@ class CelText:
     @cached_property
     def step_names(self) -> tuple[str, ...]:
         """The steps it names, as `steps.name` or `steps["name"]`."""
-        found = []
-        for place, token in enumerate(self.tokens[:-2]):
-            if token.text == "steps" and (not place or self.tokens[place - 1].text != "."):
-                mark, name = self.tokens[place + 1 : place + 3]
-                found += [name.text] if mark.text == "." else [name.text.strip("\"'")] if mark.text == "[" and name.kind == "text" else []
-        return tuple(found)
+        return self._steps_at(self._places_of("steps"))
+
+    @cached_property
+    def read_step_names(self) -> tuple[str, ...]:
+        """The steps whose outputs it reads: those it names anywhere but within a `has(…)`."""
+        return self._steps_at(place for place in self._places_of("steps") if not self._is_asked_for(place))
+
+    def reads(self, name: str) -> bool:
+        """Whether it has that name, which is no loop's, anywhere but within a `has(…)`."""
+        return name not in self.loop_names and any(not self._is_asked_for(place) for place in self._places_of(name))
 
     def is_inside_loop(self, place: int) -> bool:
         """Whether the token at that place is in the arguments of a loop."""
@@ -93,6 +100,26 @@ class CelText:
     def text_of(self, first: int, last: int) -> str:
         """The source from one token up to another, which is not included."""
         return self.source[self.tokens[first].start : self.tokens[last - 1].end]
+
+    def _places_of(self, name: str) -> Iterator[int]:
+        """Where that name stands by itself, not as a member of something."""
+        return (place for place, token in enumerate(self.tokens) if token.text == name and (not place or self.tokens[place - 1].text != "."))
+
+    def _steps_at(self, places: Iterable[int]) -> tuple[str, ...]:
+        found = []
+        for place in places:
+            mark, name = [*self.tokens[place + 1 : place + 3], _NOTHING, _NOTHING][:2]
+            found += [name.text] if mark.text == "." else [name.text.strip("\"'")] if mark.text == "[" and name.kind == "text" else []
+        return tuple(found)
+
+    def _is_asked_for(self, place: int) -> bool:
+        return any(first < place < last for first, last in self._questions)
+
+    @cached_property
+    def _questions(self) -> tuple[tuple[int, int], ...]:
+        """Where the brackets of each `has(…)` open and close."""
+        openings = (place + 1 for place in self._places_of("has") if place + 1 < len(self.tokens) and self.tokens[place + 1].text == "(")
+        return tuple((opening, self._closing(opening)) for opening in openings)
 
     def _is_loop(self, place: int) -> bool:
         before, token, after = self.tokens[place - 1 : place + 2]

@@ -7,7 +7,7 @@ The library has no limits, holds the GIL, and is quadratic in places, so what it
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from functools import cache, cached_property, lru_cache, partial
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ from .cel_text import COSTLY_LOOPS, CelText
 
 NAMES: Final = ("payload", "labels", "steps", "state", "run_id")
 """What an expression may name."""
+EMPTY_AT_START: Final = ("steps", "state")
+"""Of these, what has nothing in it yet where it is evaluated as a run starts."""
 MAX_SOURCE_BYTES: Final = 2_048
 MAX_LOOP_ITEMS: Final = 1_000
 MAX_COPIED: Final = 500_000_000
@@ -56,10 +58,18 @@ class Expression:
         """The steps it names."""
         return self._text.step_names
 
-    def step_fault(self, steps: Collection[str]) -> str | None:
-        """What is wrong with the steps it names, where the workflow has these; or None."""
+    def step_fault(self, steps: Collection[str], before: Container[str] | None = None) -> str | None:
+        """What is wrong with the steps it names, where the workflow has these, and `before` those whose outputs are there; or None."""
         unknown = [name for name in self.step_names if name not in steps]
-        return str(self._error(f"names step {unknown[0]}, which the workflow does not have{self._dash_hint()}")) if unknown else None
+        if unknown:
+            return str(self._error(f"names step {unknown[0]}, which the workflow does not have{self._dash_hint()}"))
+        late = [name for name in self._text.read_step_names if before is not None and name not in before]
+        return str(self._error(f"names step {late[0]}, which does not come before it: its output is never there")) if late else None
+
+    def start_fault(self) -> str | None:
+        """What it reads that no run has at its start; or None."""
+        empty = [name for name in EMPTY_AT_START if self._text.reads(name)]
+        return str(self._error(f"names {empty[0]}, which is empty when a run starts: it may name payload, labels and run_id")) if empty else None
 
     def _execute(self, values: dict[str, Any]) -> Any:
         if not self._has_costly_loops:
@@ -172,12 +182,16 @@ def evaluate(source: str, names: Mapping[str, Any]) -> Any:
     return compiled(source).evaluate(names)
 
 
-def fault(source: object, steps: Collection[str]) -> str | None:
-    """What is wrong with an expression of a workflow that has these steps, before any run; or None."""
+def fault(source: object, steps: Collection[str], before: Container[str] | None = None, *, at_start: bool = False) -> str | None:
+    """What is wrong with an expression of a workflow that has these steps, before any run; or None.
+
+    `before` are the steps whose outputs may be there (None: any); `at_start` says that it is evaluated as the run starts.
+    """
     if not isinstance(source, str):
         return f"an expression is text, not {type(source).__name__}"
     try:
-        return compiled(source).step_fault(steps)
+        expression = compiled(source)
+        return expression.step_fault(steps, before) or (expression.start_fault() if at_start else None)
     except ExpressionError as error:
         return str(error)
 

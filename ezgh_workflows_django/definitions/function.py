@@ -13,13 +13,16 @@ from . import names
 from .durations import Duration
 from .graph import Step, Workflow
 from .policies import Concurrency, Cron, RateLimit, Retry
+from .signatures import StandsFor
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class DurableFunction(Workflow, Generic[P, R]):
+class DurableFunction(Workflow, StandsFor, Generic[P, R]):
     """A workflow whose one step, named as itself, runs a function. Calling it calls the function. Made by `workflow`."""
+
+    function: Callable[P, R]
 
     def __init__(self, function: Callable[P, R], name: str, *, delivery: str, transactional: bool, **options: Any) -> None:
         self.function = function
@@ -81,7 +84,7 @@ def _either(workflow: str, what: str, duration: Duration | None, ms: int | None)
         raise InvalidWorkflow([f"workflow {workflow}: it has {what} and {what}_ms: give one"])
     try:
         return timedelta(milliseconds=ms)
-    except (TypeError, OverflowError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidWorkflow([f"workflow {workflow}: {what}_ms: {ms!r} is no number of milliseconds"]) from None
 
 

@@ -6,13 +6,13 @@ Nothing here runs a step or reaches an engine but through `seam`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from ..errors import InvalidWorkflow, Permanent, UnknownStep
+from ..errors import InvalidWorkflow, UnknownStep
 from ..protocol.states import Delivery, StepKind
 from . import seam, wire
 from .bodies import Body
@@ -30,7 +30,8 @@ class Step:
     """One node: exactly one of `run` (a body), `wait` and `sleep`.
 
     `after` names the steps that must succeed first; `retry` and `timeout` (of one pass of the body; a timedelta or seconds) default to the
-    workflow's; `delivery` is "at_least_once" or "at_most_once"; `input` is a JSON template with `${CEL}` in its strings.
+    workflow's; `delivery` is "at_least_once" or "at_most_once"; `input` is a JSON template with `${CEL}` in its strings, which may read the outputs
+    of the steps that come before.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Step:
 
     def __post_init__(self) -> None:
         # One name may be given as it is: a str would otherwise be a sequence of letters.
-        object.__setattr__(self, "after", (self.after,) if isinstance(self.after, str) else tuple(self.after))
+        object.__setattr__(self, "after", _several(self.after))
 
     @property
     def kind(self) -> StepKind:
@@ -60,7 +61,7 @@ class Workflow:
     """A graph of steps under a name and a revision, with its policies. Raises `InvalidWorkflow` with every fault it has.
 
     `timeout` (one pass of a body) and `retry` are the defaults of steps that set none; `deadline` bounds the whole run, from when it was due.
-    Durations are timedeltas or seconds.
+    Durations are timedeltas or seconds. `revision` is raised where runs in flight must not meet the new code; the highest is the newest (`revisions`).
     """
 
     def __init__(
@@ -78,14 +79,14 @@ class Workflow:
         rate: RateLimit | None = None,
     ) -> None:
         self.name = name
-        self.steps: tuple[Step, ...] = tuple(steps)
+        self.steps: tuple[Step, ...] = _several(steps)
         self.revision = revision
         self.timeout = timeout
         self.deadline = deadline
         self.retry = retry
         self.on_failure = on_failure
         self.concurrency = concurrency
-        self.cron: tuple[Cron, ...] = () if cron is None else (cron,) if isinstance(cron, Cron) else tuple(cron)
+        self.cron: tuple[Cron, ...] = () if cron is None else _several(cron)
         self.rate = rate
         self.place = _caller()
         faults = workflow_faults(self)
@@ -134,16 +135,11 @@ class Workflow:
         return self._bodies[step_name]
 
     def input_schemas(self) -> dict[str, Any]:
-        """The JSON Schema of the input of each typed body, by step. Raises `InvalidWorkflow` for annotations that mean nothing."""
-        schemas: dict[str, Any] = {}
-        faults: list[str] = []
-        for name, body in self._bodies.items():
-            try:
-                schemas[name] = body.input_schema()
-            except Permanent as error:
-                faults.append(f"workflow {self.name}, step {name}: {error}")
+        """The JSON Schema of the input of each typed body, by step. Raises `InvalidWorkflow` for annotations, of results too, that mean nothing."""
+        faults = [f"workflow {self.name}, step {name}: {fault}" for name, body in self._bodies.items() for fault in body.annotation_faults()]
         if faults:
             raise InvalidWorkflow(faults)
+        schemas = {name: body.input_schema() for name, body in self._bodies.items()}
         return {name: schema for name, schema in schemas.items() if schema is not None}
 
     def start(
@@ -218,6 +214,11 @@ class Workflow:
         if self.on_failure is not None:
             functions[ON_FAILURE] = self.on_failure
         return {name: Body(function, f"{self.name}/{name}") for name, function in functions.items() if not isinstance(function, wire.Elsewhere)}
+
+
+def _several(given: Any) -> tuple[Any, ...]:
+    # What is no list of them counts as one, for validation to refuse: a str would otherwise be a sequence of letters.
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping)) else (given,)
 
 
 def _caller() -> str:

@@ -37,6 +37,7 @@ def label_faults(labels: object) -> list[str]:
         return [f"labels are {type(labels).__name__}, not a mapping of text to text"]
     pairs = list(labels.items())
     faults = [f"there are {len(pairs)} labels, at most {MAX_LABELS} are kept"] if len(pairs) > MAX_LABELS else []
+    faults += ["a label needs a name"] if any(name == "" for name, _ in pairs) else []
     for name, value in pairs:
         faults += [f"the name of label {name!r:.40} {fault}" for fault in [text_fault(name, MAX_LABEL_LENGTH)] if fault]
         faults += [f"the value of label {name!r:.40} {fault}" for fault in [text_fault(value, MAX_LABEL_LENGTH)] if fault]

@@ -36,7 +36,8 @@ class Retry:
     """How often a step is tried, and how long it rests in between.
 
     `initial` and `maximum` are timedeltas or seconds; each delay is the last one times `factor`, spread by ± `jitter` of itself.
-    `on` is "any" (all classes that can succeed) or the classes that are retried; `exhausted` is "fail" or "pause".
+    `on` is "any" (all classes that can succeed) or the classes that are retried, "any" not among them; `exhausted` is "fail" or "pause", which
+    only a step of a graph or a durable function as a whole can, no inner step of one.
     """
 
     max_attempts: int = 1
@@ -74,7 +75,8 @@ NO_RETRY: Final = Retry()
 class Wait:
     """A wait for an event of that name and key.
 
-    `key` is a literal (kept as text) or a callable of the run, computed at the start; `key_expr` is CEL, computed when the wait opens.
+    `key` is a literal (kept as text) or a callable of the run, computed at the start; `key_expr` is CEL, computed when the wait opens: of steps it
+    may read those that come before the wait.
     With neither, it is met by a signal or an event without a key. `timeout` is a timedelta or seconds, `on_timeout` "fail" or "continue".
     An event that came since the run was created counts; `lookback` widens that, `None` closes it.
     """
@@ -111,7 +113,10 @@ class Cron:
 
 @dataclass(frozen=True)
 class Concurrency:
-    """At most `limit` runs at work at once, per key. `on_limit` is "queue", "reject" or "cancel_oldest"."""
+    """At most `limit` runs at work at once, per key. `on_limit` is "queue", "reject" or "cancel_oldest".
+
+    `key` is a literal or a callable of the run, `key_expr` is CEL; both are computed at the start, when no step has an output and no state is there.
+    """
 
     limit: int
     key: Key | KeyCallable | None = None

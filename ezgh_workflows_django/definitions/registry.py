@@ -7,16 +7,18 @@ from types import ModuleType
 
 from ..errors import InvalidWorkflow, UnknownWorkflow
 from .graph import Workflow
+from .revisions import oldest_first
+from .sameness import is_same
 
 
 class Registry:
-    """Workflows by name and revision, each with the place it was found at."""
+    """Workflows by name and revision, each with the place it was found at. It gives older revisions of a name before newer ones."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], tuple[Workflow, str]] = {}
 
     def __iter__(self) -> Iterator[Workflow]:
-        return iter([workflow for workflow, _ in self._found.values()])
+        return iter(oldest_first(workflow for workflow, _ in self._found.values()))
 
     def __len__(self) -> int:
         return len(self._found)
@@ -24,12 +26,12 @@ class Registry:
     def add(self, workflow: Workflow, place: str | None = None) -> None:
         """Take a workflow in. Raises `InvalidWorkflow`, naming both places, where another one has its name and revision.
 
-        The same object again, or the same line imported anew, is no other workflow.
+        The same object again is no other workflow, nor is the same line imported anew, with the same code (`sameness`).
         """
         place = place or workflow.place
         key = (workflow.name, workflow.revision)
         held, held_place = self._found.get(key, (workflow, place))
-        if held is not workflow and (held.place, held.version) != (workflow.place, workflow.version):
+        if held is not workflow and not (held.place == workflow.place and is_same(held, workflow)):
             raise InvalidWorkflow([self._clash(workflow, held_place, place)])
         self._found[key] = (workflow, held_place)
 
@@ -50,7 +52,7 @@ class Registry:
             raise InvalidWorkflow(faults)
 
     def get(self, name: str, revision: str | None = None) -> Workflow:
-        """The workflow of that name: of that revision, else the one taken in last. Raises `UnknownWorkflow`."""
+        """The workflow of that name: of that revision, else of the newest, which is the highest (`revisions`). Raises `UnknownWorkflow`."""
         found = [workflow for workflow in self if workflow.name == name and revision in (None, workflow.revision)]
         if not found:
             wanted = name if revision is None else f"{name} revision {revision}"

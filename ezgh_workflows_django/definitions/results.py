@@ -22,6 +22,10 @@ class Result:
         self._function = function
         self._where = where
 
+    def check(self) -> None:
+        """Raise `Permanent` where the annotation is no type that JSON can be decoded into: asked before the function is called."""
+        _ = self._typed
+
     def encode(self, value: Any) -> Any:
         """The plain JSON value of a result, which is sure to decode again. Raises `InvalidPayload` or `Permanent`, naming the place."""
         plain = codec.plain(self._typed.encode(value) if self._typed is not None else value, "output")

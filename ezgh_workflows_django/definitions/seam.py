@@ -9,84 +9,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import NoServer
-from ..protocol.states import RunStatus
+from ..errors import InvalidArgument, NoServer
 from .durations import Duration
 from .policies import Key, key_text
+from .run_handle import RunHandle as RunHandle
 from .starts import MISSING, Start
 
 if TYPE_CHECKING:
     from .graph import Workflow
-
-
-class RunHandle(Protocol):
-    """What callers hold of a run: its id, the verbs, the questions (spec: authoring.md "Starting, from Django").
-
-    Each verb and question that reaches the database has a twin, its name after an `a`.
-    """
-
-    @property
-    def id(self) -> str:
-        """The run's id, as text."""
-
-    @property
-    def status(self) -> RunStatus:
-        """The stored state."""
-
-    @property
-    def phase(self) -> str:
-        """How it ended, else what it is doing now."""
-
-    @property
-    def payload(self) -> Any:
-        """What it was started with."""
-
-    @property
-    def state(self) -> Any:
-        """The run's state: what completions patched."""
-
-    @property
-    def waiting_for(self) -> Any:
-        """What its open waits wait for."""
-
-    @property
-    def failure(self) -> Any:
-        """Why it failed, or None."""
-
-    @property
-    def usage(self) -> Any:
-        """What its steps used so far, by model and unit."""
-
-    @property
-    def cost(self) -> Any:
-        """What that cost, as far as it had a price, or None."""
-
-    def result(self, timeout: float | None = None) -> Any:
-        """The output; waits up to `timeout` seconds for the end. Raises `RunFailed`, `RunCancelled`, `RunTimedOut`, `ResultTimeout`."""
-
-    async def aresult(self, timeout: float | None = None) -> Any:
-        """As `result`."""
-
-    def signal(self, name: str, payload: Any = None) -> Any:
-        """Send this run an event of its own."""
-
-    def cancel(self, reason: str = "") -> Any:
-        """End the run."""
-
-    def retry(self, from_step: str | None = None) -> Any:
-        """Open a new episode of an ended run."""
-
-    def pause(self) -> Any:
-        """Offer nothing of this run until `resume`."""
-
-    def resume(self) -> Any:
-        """Undo `pause`."""
-
-    def resolve(self, step: str, output: Any, reason: str) -> Any:
-        """End a failed or waiting step by hand."""
-
-    def migrate(self, version: str, *, dry_run: bool = False) -> Any:
-        """Move it to another stored version of its workflow."""
 
 
 class Engine(Protocol):
@@ -178,7 +108,7 @@ def start_run(
     app: str | None = None,
     subject: Any = None,
 ) -> RunHandle:
-    """Start a run of a workflow, given by name or by itself.
+    """Start a run of a workflow, given by itself or by name: then of the highest revision that this process has, else of the newest stored one.
 
     `at` is an aware datetime, `delay` a timedelta or seconds, `priority` −100 to 100, `subject` a model instance.
     Raises the `StartError`s, `InvalidPayload`, `InvalidArgument`.
@@ -226,13 +156,23 @@ async def astart_run(
 
 
 def emit(name: str, key: Key = "", payload: Any = None, *, event_id: str | None = None, app: str | None = None) -> Any:
-    """Store an event and resume every wait for that name and key; gives its receipt. An `event_id` seen before changes nothing."""
-    return engine().emit(name, key_text(key), payload, event_id=event_id, app=app)
+    """Store an event and resume every wait for that name and key; gives its receipt. An `event_id` seen before changes nothing.
+
+    Raises `InvalidArgument` where an argument is none, a `key` of None among them.
+    """
+    return engine().emit(name, _key(key), payload, event_id=event_id, app=app)
 
 
 async def aemit(name: str, key: Key = "", payload: Any = None, *, event_id: str | None = None, app: str | None = None) -> Any:
     """As `emit`, for async callers."""
-    return await engine().aemit(name, key_text(key), payload, event_id=event_id, app=app)
+    return await engine().aemit(name, _key(key), payload, event_id=event_id, app=app)
+
+
+def _key(key: Key) -> str:
+    try:
+        return key_text(key)
+    except ValueError as error:
+        raise InvalidArgument("key", str(error)) from None
 
 
 def get_run(id: str) -> RunHandle:

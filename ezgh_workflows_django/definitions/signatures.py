@@ -15,6 +15,12 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 _BY_NAME: Final = (*_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
 
 
+class StandsFor:
+    """An object that, where it is called, calls its `function` with what it is given: as a body it is what that one is."""
+
+    function: Callable[..., Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """Which parameters of a body take its input and its context (None: it has no such parameter), and whether it is `async def`."""
@@ -52,17 +58,22 @@ def faults(function: Any) -> list[str]:
 
 def is_async(function: Any) -> bool:
     """Whether calling the body gives something to await."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = _called(function)
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004  (its code, not whether it has one)
 
 
 def hints(function: Any) -> dict[str, Any]:
     """The annotations of a body, by parameter, resolved. Raises what resolving them raises."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = _called(function)
     plain = function if inspect.isroutine(function) else function.__call__
     return typing.get_type_hints(inspect.unwrap(plain), include_extras=True)
+
+
+def _called(function: Any) -> Any:
+    """What is called in the end."""
+    while isinstance(function, (functools.partial, StandsFor)):
+        function = function.func if isinstance(function, functools.partial) else function.function
+    return function
 
 
 def _is_context(parameter: inspect.Parameter) -> bool:

@@ -93,8 +93,8 @@ def _cached(annotation: Any) -> Typed:
 
 
 def typed(annotation: Any, where: str) -> Typed | None:
-    """The codec of an annotation; None for `Any`, which says nothing. Raises `Permanent` where pydantic can make nothing of it."""
-    if annotation is Any:
+    """The codec of an annotation; None for one that says nothing of a value. Raises `Permanent` where pydantic can make nothing of it."""
+    if any(annotation is each for each in _SILENT):
         return None
     try:
         return _cached(annotation)
@@ -161,4 +161,5 @@ def _name(annotation: Any) -> str:
     return getattr(annotation, "__name__", None) or str(annotation)
 
 
+_SILENT: Final = (Any, typing.NoReturn, typing.Never)
 _UNIONS: Final = (typing.Union, type(int | str))

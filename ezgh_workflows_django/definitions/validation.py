@@ -5,8 +5,7 @@ Each check returns its faults as text. Graph walks are linear and without recurs
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -15,6 +14,7 @@ from ..errors import ExpressionError, InvalidPayload
 from ..protocol import codec
 from ..protocol.states import Delivery
 from . import expressions, inputs, names, signatures
+from .ancestry import Ancestry
 from .durations import MAX_SPAN_MS, MAX_TIMEOUT_MS, in_words, milliseconds
 from .policies import Concurrency, Cron, RateLimit, Retry, Sleep, Wait
 from .starts import MISSING
@@ -46,40 +46,22 @@ def workflow_faults(workflow: Workflow) -> list[str]:
     wrong = [f"{prefix}: steps are Step objects, not {type(step).__name__}" for step in workflow.steps if not _is_step(step)]
     if wrong:
         return wrong
-    known = {step.name for step in workflow.steps if isinstance(step.name, str)}
-    faults = [f"{prefix}: {fault}" for fault in _own_faults(workflow, known)]
+    parents = _parents(workflow.steps)
+    ancestry = Ancestry(parents)
+    faults = [f"{prefix}: {fault}" for fault in _own_faults(workflow, parents)]
     for step in workflow.steps:
-        faults += [f"{prefix}, step {step.name}: {fault}" for fault in _step_faults(step, known)]
-    return faults + [f"{prefix}: {fault}" for fault in _graph_faults(workflow.steps)]
+        faults += [f"{prefix}, step {step.name}: {fault}" for fault in _step_faults(step, parents, ancestry)]
+    return faults + [f"{prefix}: {fault}" for fault in _graph_faults(workflow.steps, parents, ancestry)]
 
 
-def find_cycle(parents: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """One cycle of the graph, each name followed by one that comes after it, the first one again at the end; or None. Linear in edges."""
-    done: set[str] = set()
-    for root in parents:
-        if root not in done:
-            cycle = _walk(root, parents, done)
-            if cycle:
-                return cycle
-    return None
-
-
-def _walk(root: str, parents: Mapping[str, Sequence[str]], done: set[str]) -> list[str] | None:
-    path, places = [root], {root: 0}
-    pending: list[Iterator[str]] = [iter(parents[root])]
-    while pending:
-        parent = next(pending[-1], None)
-        if parent is None:
-            pending.pop()
-            done.add(path[-1])
-            del places[path.pop()]
-        elif parent in places:
-            return [parent, *reversed(path[places[parent] :])]
-        elif parent in parents and parent not in done:
-            places[parent] = len(path)
-            path.append(parent)
-            pending.append(iter(parents[parent]))
-    return None
+def _parents(steps: Iterable[Step]) -> Mapping[str, tuple[str, ...]]:
+    """What each name comes after; two steps of one name count as one."""
+    parents: dict[str, tuple[str, ...]] = {}
+    for step in steps:
+        if isinstance(step.name, str):
+            after = (parent for parent in step.after if isinstance(parent, str))
+            parents[step.name] = (*parents.get(step.name, ()), *after)
+    return parents
 
 
 def _is_step(step: object) -> bool:
@@ -101,36 +83,42 @@ def _own_faults(workflow: Workflow, known: Collection[str]) -> Iterator[str]:
     if len(workflow.cron) > MAX_CRONS:
         yield f"it has {len(workflow.cron)} crons, at most {MAX_CRONS} are allowed"
     for cron in workflow.cron[:MAX_CRONS]:
-        yield from _policy_faults("cron", cron, Cron, _cron_faults)
+        yield from _faults_as("cron", cron, Cron, _cron_faults)
     yield from _policy_faults("concurrency", workflow.concurrency, Concurrency, lambda policy: _concurrency_faults(policy, known))
     yield from _policy_faults("rate", workflow.rate, RateLimit, _rate_faults)
 
 
 def _policy_faults(what: str, policy: Policy | None, kind: type[Policy], faults_of: Callable[[Policy], Iterable[str]]) -> Iterator[str]:
-    if policy is None:
-        return
+    if policy is not None:
+        yield from _faults_as(what, policy, kind, faults_of)
+
+
+def _faults_as(what: str, policy: object, kind: type[Policy], faults_of: Callable[[Policy], Iterable[str]]) -> Iterator[str]:
     if not isinstance(policy, kind):
         yield f"{what}: give a {kind.__name__}, not {type(policy).__name__}"
         return
     yield from (f"{what}: {fault}" for fault in faults_of(policy))
 
 
-def _step_faults(step: Step, known: Collection[str]) -> Iterator[str]:
+def _step_faults(step: Step, known: Collection[str], ancestry: Ancestry) -> Iterator[str]:
+    before = ancestry.before(step.name)
     if not names.matches(names.STEP_PATTERN, step.name):
         yield f"a step's name matches {names.STEP_PATTERN}"
-    if step.name in RESERVED_STEPS:
+    elif step.name in RESERVED_STEPS:
         yield f"the name {step.name} is reserved"
     yield from _kind_faults(step)
+    if not isinstance(step.transactional, bool):
+        yield f"transactional: {step.transactional!r} is neither True nor False"
     if step.run is not None:
         yield from (f"run: {fault}" for fault in signatures.faults(step.run))
         if step.transactional and signatures.is_async(step.run):
             yield "transactional: an async def can't run in a database transaction: make it a def"
-    yield from _policy_faults("wait", step.wait, Wait, lambda wait: wait_faults(wait, known))
-    yield from _policy_faults("sleep", step.sleep, Sleep, lambda sleep: duration_faults("duration", sleep.duration, MAX_SPAN_MS, zero=True))
+    yield from _policy_faults("wait", step.wait, Wait, lambda wait: wait_faults(wait, known, before))
+    yield from _policy_faults("sleep", step.sleep, Sleep, _sleep_faults)
     yield from _policy_faults("retry", step.retry, Retry, retry_faults)
     yield from duration_faults("timeout", step.timeout, MAX_TIMEOUT_MS)
     yield from _choice_faults("delivery", step.delivery, tuple(Delivery))
-    yield from _input_faults(step.input, known)
+    yield from _input_faults(step.input, known, before)
 
 
 def _kind_faults(step: Step) -> Iterator[str]:
@@ -145,24 +133,23 @@ def _kind_faults(step: Step) -> Iterator[str]:
                 yield f"{name} is for run steps, this one is a {kinds[0]}{meant.get(name, '')}"
 
 
-def _graph_faults(steps: Sequence[Step]) -> Iterator[str]:
+def _graph_faults(steps: Sequence[Step], parents: Mapping[str, Sequence[str]], ancestry: Ancestry) -> Iterator[str]:
     if not steps:
         yield "it has no steps: give at least one"
     if not all(isinstance(name, str) for step in steps for name in (step.name, *step.after)):
         yield "the names of steps are text, in after too"
         return
-    parents: dict[str, tuple[str, ...]] = {}
+    seen: set[str] = set()
     for step in steps:
-        if step.name in parents:
+        if step.name in seen:
             yield f"there are two steps named {step.name}"
-        parents[step.name] = (*parents.get(step.name, ()), *step.after)
+        seen.add(step.name)
     for name, after in parents.items():
         yield from (f"step {name}: it comes after {parent!r}, which is no step here" for parent in after if parent not in parents)
         if len(set(after)) < len(after):
             yield f"step {name}: it names a step twice in after"
-    cycle = find_cycle(parents)
-    if cycle:
-        yield f"the steps form a cycle: {' -> '.join(cycle)}"
+    if ancestry.cycle:
+        yield f"the steps form a cycle: {' -> '.join(ancestry.cycle)}"
 
 
 def duration_faults(what: str, duration: Any, maximum_ms: int, *, zero: bool = False) -> Iterator[str]:
@@ -184,7 +171,7 @@ def _choice_faults(what: str, value: object, choices: Sequence[str]) -> Iterator
 
 
 def _number_faults(what: str, value: object, low: float, high: float) -> Iterator[str]:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:  # a NaN is neither
         yield f"{what}: {value!r} is no number from {low:g} to {high:g}"
 
 
@@ -201,24 +188,44 @@ def retry_faults(retry: Retry) -> Iterator[str]:
     yield from (f"{what}: give a duration" for what in ("initial", "maximum") if getattr(retry, what) is None)
     yield from _number_faults("factor", retry.factor, 1, MAX_FACTOR)
     yield from _number_faults("jitter", retry.jitter, 0, 1)
-    classes = [retry.on] if isinstance(retry.on, str) else retry.on
-    if not isinstance(classes, Collection) or not all(names.matches(names.CLASS_PATTERN, class_) for class_ in classes):
-        yield f'on: {retry.on!r} is neither "any" nor failure classes that match {names.CLASS_PATTERN}'
+    yield from _on_faults(retry)
     yield from _choice_faults("exhausted", retry.exhausted, EXHAUSTED)
 
 
-def wait_faults(wait: Wait, known: Collection[str]) -> Iterator[str]:
-    """What is wrong with a wait; `known` are the steps that its expression may name."""
+def inner_retry_faults(retry: Retry) -> Iterator[str]:
+    """What is wrong with the retry policy of a durable function's inner step: it fails, and its body says what becomes of that."""
+    yield from retry_faults(retry)
+    if retry.exhausted == "pause":
+        yield 'exhausted: "pause" is for the steps of a workflow: give it to the durable function itself, and let this step\'s failure end it'
+
+
+def _on_faults(retry: Retry) -> Iterator[str]:
+    classes = [retry.on] if isinstance(retry.on, str) else retry.on
+    if not isinstance(classes, Collection) or not all(names.matches(names.CLASS_PATTERN, class_) for class_ in classes):
+        yield f'on: {retry.on!r} is neither "any" nor failure classes that match {names.CLASS_PATTERN}'
+    elif "any" in classes and retry.on != "any":
+        yield 'on: "any" is all classes there are: write on="any"'
+
+
+def _sleep_faults(sleep: Sleep) -> Iterator[str]:
+    yield from duration_faults("duration", sleep.duration, MAX_SPAN_MS, zero=True)
+    if sleep.duration is None:
+        yield "duration: give a duration"
+
+
+def wait_faults(wait: Wait, known: Collection[str], before: Container[str] = ()) -> Iterator[str]:
+    """What is wrong with a wait; `known` are the steps that its expression may name, `before` those whose outputs it may read."""
     fault = names.text_fault(wait.event, names.MAX_EVENT_LENGTH)
     if fault or not wait.event:
         yield f"event: the name {fault or 'is empty'}"
-    yield from _key_faults(wait.key, wait.key_expr, known)
+    yield from _key_faults(wait.key, wait.key_expr)
+    yield from _expression_faults("key_expr", wait.key_expr, known, before)
     yield from duration_faults("timeout", wait.timeout, MAX_SPAN_MS)
     yield from duration_faults("lookback", wait.lookback, MAX_SPAN_MS, zero=True)
     yield from _choice_faults("on_timeout", wait.on_timeout, ON_TIMEOUTS)
 
 
-def _key_faults(key: object, key_expr: object, known: Collection[str]) -> Iterator[str]:
+def _key_faults(key: object, key_expr: object) -> Iterator[str]:
     if key is not None and key_expr is not None:
         yield "it has key and key_expr: give one"
     if isinstance(key, (str, int, UUID)) and not isinstance(key, bool):
@@ -227,17 +234,15 @@ def _key_faults(key: object, key_expr: object, known: Collection[str]) -> Iterat
             yield f"key: it {fault}"
     elif key is not None and not callable(key):
         yield f"key: {key!r} is no str, int, UUID or callable of the run"
-    if key_expr is not None:
-        yield from _expression_faults("key_expr", key_expr, known)
 
 
-def _expression_faults(what: str, source: object, known: Collection[str]) -> Iterator[str]:
-    fault = expressions.fault(source, known)
+def _expression_faults(what: str, source: object, known: Collection[str], before: Container[str], *, at_start: bool = False) -> Iterator[str]:
+    fault = None if source is None else expressions.fault(source, known, before, at_start=at_start)
     if fault:
         yield f"{what}: {fault}"
 
 
-def _input_faults(template: Any, known: Collection[str]) -> Iterator[str]:
+def _input_faults(template: Any, known: Collection[str], before: Container[str]) -> Iterator[str]:
     if template is None:
         return
     try:
@@ -251,7 +256,7 @@ def _input_faults(template: Any, known: Collection[str]) -> Iterator[str]:
         yield f"input: it has {len(sources)} expressions, at most {MAX_EXPRESSIONS} are allowed"
         return
     for source in sources:
-        yield from _expression_faults("input", source, known)
+        yield from _expression_faults("input", source, known, before)
 
 
 def _cron_faults(cron: Cron) -> Iterator[str]:
@@ -281,7 +286,8 @@ def _payload_faults(payload: Any) -> Iterator[str]:
 
 def _concurrency_faults(concurrency: Concurrency, known: Collection[str]) -> Iterator[str]:
     yield from _count_faults("limit", concurrency.limit, 1_000_000)
-    yield from _key_faults(concurrency.key, concurrency.key_expr, known)
+    yield from _key_faults(concurrency.key, concurrency.key_expr)
+    yield from _expression_faults("key_expr", concurrency.key_expr, known, known, at_start=True)
     yield from _choice_faults("on_limit", concurrency.on_limit, ON_LIMITS)
 
 

@@ -16,13 +16,15 @@ from .durations import from_milliseconds, milliseconds
 from .names import CLASS_PATTERN, MAX_EVENT_LENGTH, MAX_KEY_LENGTH, REVISION_PATTERN, STEP_PATTERN, WORKFLOW_PATTERN
 from .policies import Concurrency, Cron, RateLimit, Retry, Sleep, Wait, is_literal_key
 from .shape import shape_faults
+from .spec_faults import spec_faults
 from .starts import MISSING
 
 if TYPE_CHECKING:
     from .graph import Step, Workflow
 
 _MS: Final = {"type": "integer", "minimum": 0}
-_RETRY: Final = {
+RETRY_SCHEMA: Final[Mapping[str, Any]] = {
+    "description": "How often a failure is tried again, and after how long.",
     "type": "object",
     "properties": {
         "max_attempts": {"type": "integer"},
@@ -34,6 +36,7 @@ _RETRY: Final = {
         "exhausted": {"enum": ["fail", "pause"]},
     },
 }
+"""The JSON Schema of a retry policy."""
 _KEY: Final = {
     "key": {"type": "string", "maxLength": MAX_KEY_LENGTH},
     "key_expr": {"type": "string"},
@@ -57,7 +60,7 @@ _STEP: Final = {
         "name": {"type": "string", "pattern": STEP_PATTERN},
         "kind": {"enum": ["run", "wait", "sleep"]},
         "after": {"type": "array", "items": {"type": "string"}},
-        "retry": _RETRY,
+        "retry": RETRY_SCHEMA,
         "timeout_ms": _MS,
         "delivery": {"enum": ["at_least_once", "at_most_once"]},
         "input": {},
@@ -81,6 +84,7 @@ _CRON: Final = {
 SPEC_SCHEMA: Final[Mapping[str, Any]] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "Workflow definition",
+    "description": "A workflow in its wire form, as `Workflow.to_spec()` has it. Defaults are left out, durations are milliseconds.",
     "type": "object",
     "required": ["name", "revision", "steps"],
     "properties": {
@@ -89,7 +93,7 @@ SPEC_SCHEMA: Final[Mapping[str, Any]] = {
         "steps": {"type": "array", "minItems": 1, "items": _STEP},
         "timeout_ms": _MS,
         "deadline_ms": _MS,
-        "retry": _RETRY,
+        "retry": RETRY_SCHEMA,
         "on_failure": {"type": "boolean"},
         "cron": {"type": "array", "items": _CRON},
         "concurrency": {
@@ -154,7 +158,7 @@ def from_spec(spec: Any) -> Workflow:
 
     name = spec.get("name") if isinstance(spec, Mapping) else None
     where = f"workflow {name}" if isinstance(name, str) else "workflow"
-    faults = shape_faults(spec, SPEC_SCHEMA, where)
+    faults = shape_faults(spec, SPEC_SCHEMA, where) or spec_faults(spec, where)
     if faults:
         raise InvalidWorkflow(faults)
     return Workflow(**_read_workflow(spec))

@@ -12,27 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from ezgh_workflows_django.protocol import answers_json, calls_json, leases_json
-from ezgh_workflows_django.protocol.messages import (
-    Answer,
-    Beat,
-    Checkpoint,
-    Children,
-    Claimed,
-    ClaimRequest,
-    Extension,
-    Failure,
-    Lease,
-    Outcome,
-    Record,
-    Refused,
-    Registered,
-    Registration,
-    Serve,
-    Started,
-    Stored,
-    Usage,
-    WaitFor,
-)
+from ezgh_workflows_django.protocol.durable import Checkpoint, Children, Record, Started, Stored, WaitFor
+from ezgh_workflows_django.protocol.failures import Failure, Refused
+from ezgh_workflows_django.protocol.messages import Beat, Claimed, ClaimRequest, Extension, Lease, Registered, Registration, Serve
+from ezgh_workflows_django.protocol.notes import Usage
+from ezgh_workflows_django.protocol.outcomes import Answer, Outcome
 from ezgh_workflows_django.protocol.states import CheckpointKind, LeaseStatus, Mode, WaitKind
 
 text = some.text(some.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
@@ -70,7 +54,13 @@ outcomes = some.one_of(
     some.builds(
         Outcome.failed, text, text, type=some.none() | text, retry_after_ms=some.none() | numbers, body_ended=some.booleans(), usage=usages, spans=spans
     ),
-    some.builds(Outcome.suspended, some.lists(waits, min_size=1, max_size=3).map(tuple), some.sampled_from(Mode), **notes),
+    some.builds(
+        Outcome.suspended,
+        some.lists(waits, min_size=1, max_size=3).map(tuple),
+        some.sampled_from(Mode),
+        noted=some.lists(text, max_size=3).map(tuple),
+        **notes,
+    ),
 )
 checkpoints = some.one_of(
     some.builds(Checkpoint, name=text, pos=numbers, kind=some.sampled_from(CheckpointKind), output=values, at=moments, children=numbers),
@@ -105,6 +95,7 @@ leases = some.builds(
     deadline=some.none() | moments,
     run_started_at=some.none() | moments,
     checkpoints=some.lists(checkpoints, max_size=3).map(tuple),
+    noted=some.lists(text, max_size=3).map(tuple),
     failure=some.none() | failures,
     last=some.booleans(),
     retries=some.booleans(),

@@ -143,7 +143,7 @@ def test_bodies_of_a_wire_form_are_elsewhere() -> None:
         ({"name": "a", "revision": "1", "steps": [{"name": "s", "kind": "run", "timeout_ms": True}]}, "True is no integer"),
         ({"name": "a", "revision": "1", "steps": [{"name": "s", "kind": "sleep", "sleep_ms": 10**30}]}, "out of range"),
         ({"name": "a", "revision": "1", "steps": [{"name": "s", "kind": "wait", "wait": {}}]}, "event is missing"),
-        ({"name": "a", "revision": "1", "steps": [{"name": "s", "kind": "wait"}]}, "it has none of run, wait and sleep"),
+        ({"name": "a", "revision": "1", "steps": [{"name": "s", "kind": "wait"}]}, "its kind is wait, and it has no wait"),
         ({"name": "a", "revision": "1", "steps": [{"name": "s", "kind": "run", "retry": {"factor": 1e308}}]}, "factor: 1e+308"),
         ({"name": "a", "revision": "1", "steps": [{"name": "s", "kind": "run", "after": ["s"]}]}, "cycle: s -> s"),
     ],

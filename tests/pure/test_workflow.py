@@ -62,10 +62,15 @@ def diamonds(count: int) -> list[Step]:
         ({"timeout": 0}, "timeout: 0 is out of range"),
         ({"timeout": timedelta(hours=24, seconds=1)}, "timeout: 1 day, 0:00:01 is out of range"),
         ({"timeout": "30s"}, "timeout: '30s' is no duration"),
+        ({"after": None}, "the names of steps are text, in after too"),
+        ({"after": 5}, "the names of steps are text, in after too"),
+        ({"transactional": b"x"}, "transactional: b'x' is neither True nor False"),
+        ({"transactional": timedelta(1)}, "is neither True nor False"),
         ({"sleep": Sleep(timedelta(days=3_651))}, "sleep: duration"),
         ({"sleep": Sleep(1e18)}, "sleep: duration"),
         ({"sleep": Sleep(-1)}, "sleep: duration"),
         ({"sleep": 5}, "sleep: give a Sleep, not int"),
+        ({"sleep": Sleep(None)}, "sleep: duration: give a duration"),  # type: ignore[arg-type]  # the fault under test
         ({"sleep": Sleep(1), "timeout": 5}, "timeout is for run steps"),
         ({"sleep": Sleep(1), "retry": Retry()}, "retry is for run steps"),
         ({"wait": Wait("x"), "delivery": "at_most_once"}, "delivery is for run steps"),
@@ -90,11 +95,15 @@ def diamonds(count: int) -> list[Step]:
         ({"retry": Retry(maximum=1e18)}, "maximum: 1e+18"),
         ({"retry": Retry(jitter=float("nan"))}, "jitter: nan"),
         ({"retry": Retry(on={"Bad Class"})}, "on: "),
+        ({"retry": Retry(on={"any"})}, 'on: "any" is all classes there are: write on="any"'),
+        ({"retry": Retry(on=("timeout", "any"))}, 'on: "any" is all classes there are: write on="any"'),
         ({"retry": Retry(exhausted="stop")}, "exhausted: 'stop'"),
         ({"retry": 3}, "retry: give a Retry, not int"),
         ({"input": {"n": "${payload.}"}}, "does not compile"),
         ({"input": {"n": "${nobody.x}"}}, "names nobody"),
         ({"input": {"n": "${steps.gone.x}"}}, "names step gone"),
+        ({"input": {"n": "${steps.a.x}"}}, "names step a, which does not come before it: its output is never there"),
+        ({"wait": Wait("x", key_expr="steps.a.x")}, "key_expr: expression `steps.a.x`: names step a, which does not come before it"),
         ({"input": {"n": "${payload"}}, "never closed"),
         ({"input": {"n": float("nan")}}, "input.n: is NaN"),
         ({"input": {1: 2}}, "not plain JSON"),
@@ -132,7 +141,14 @@ def test_a_faulty_step_is_refused_by_name(options: dict[str, Any], fault: str) -
         ({"cron": Cron("0 9 * * *", catch_up="most")}, "catch_up: 'most'"),
         ({"cron": Cron("0 9 * * *", payload=float("inf"))}, "payload: is Infinity"),
         ({"cron": Cron("0 9 * * *", labels={"a": 1})}, "label 'a' is int"),  # type: ignore[dict-item]  # the fault under test
+        ({"cron": Cron("0 9 * * *", labels={"": "x"})}, "cron: a label needs a name"),
+        ({"cron": "0 9 * * *"}, "cron: give a Cron, not str"),
+        ({"cron": 5}, "cron: give a Cron, not int"),
+        ({"cron": {"0 9 * * *": "x"}}, "cron: give a Cron, not dict"),
         ({"concurrency": Concurrency(0)}, "limit: 0"),
+        ({"concurrency": Concurrency(1, key_expr="steps.a.x")}, "names steps, which is empty when a run starts"),
+        ({"concurrency": Concurrency(1, key_expr='steps["a"]')}, "names steps, which is empty when a run starts"),
+        ({"concurrency": Concurrency(1, key_expr="state.x")}, "names state, which is empty when a run starts"),
         ({"concurrency": Concurrency(1, key_expr="1 +")}, "does not compile"),
         ({"concurrency": Concurrency(1, on_limit="drop")}, "on_limit: 'drop'"),
         ({"rate": RateLimit(5, per=0)}, "per: 0"),
@@ -141,6 +157,62 @@ def test_a_faulty_step_is_refused_by_name(options: dict[str, Any], fault: str) -
 def test_a_faulty_workflow_is_refused_by_name(options: dict[str, Any], fault: str) -> None:
     found = faults_of(lambda: Workflow(**{"name": "order", "steps": [step()], **options}))
     assert any(fault in text for text in found), found
+
+
+@pytest.mark.parametrize("cron", ["0 9 * * *", 5, {"0 9 * * *": "x"}, [Cron("0 9 * * *"), "0 9 * * *"], [None]], ids=repr)
+def test_what_is_no_cron_is_one_fault(cron: Any) -> None:
+    assert len(faults_of(lambda: Workflow("order", steps=[step()], cron=cron))) == 1
+
+
+@pytest.mark.parametrize("steps", [None, 5, "ab", {"a": 1}, b"ab"], ids=repr)
+def test_what_is_no_list_of_steps_is_one_fault(steps: Any) -> None:
+    assert faults_of(lambda: Workflow("order", steps)) == [f"workflow order: steps are Step objects, not {type(steps).__name__}"]
+
+
+def graph(**options: Any) -> Workflow:
+    """first, then left and right, then last, which has these options."""
+    steps = [step("first"), step("left", after=["first"]), step("right", after=["first"]), step("last", after=["left"], **options)]
+    return Workflow("order", steps=steps)
+
+
+@pytest.mark.parametrize("name", ["right", "last"])
+@pytest.mark.parametrize("written", ["steps.{}.x", 'steps["{}"].x', "has(steps.{0}) ? steps.{0}.x : 1", "payload.list.map(i, steps.{}.x)"])
+def test_a_step_that_does_not_come_before_is_refused_by_name(name: str, written: str) -> None:
+    source = written.format(name)
+    why = f"names step {name}, which does not come before it: its output is never there"
+    [of_template] = faults_of(lambda: graph(input={"n": f"${{{source}}}"}))
+    [of_key] = faults_of(lambda: graph(wait=Wait("paid", key_expr=source)))
+    assert of_template == f"workflow order, step last: input: expression `{source}`: {why}"
+    assert of_key == f"workflow order, step last: wait: key_expr: expression `{source}`: {why}"
+
+
+@pytest.mark.parametrize("source", ["steps.left.x", "steps.first.x", "has(steps.right.x)", 'has(steps["right"].x) || has(steps.last.x)', "has(steps.right)"])
+def test_a_step_before_may_be_named_and_any_other_may_be_asked_for(source: str) -> None:
+    assert graph(input={"n": f"${{{source}}}"}).steps
+    assert graph(wait=Wait("paid", key_expr=source)).steps
+
+
+def test_a_step_may_be_asked_for_where_slots_are_counted() -> None:
+    assert Workflow("order", steps=[step()], concurrency=Concurrency(1, key_expr='has(state.x) ? "a" : payload.steps')).steps
+
+
+def test_a_large_graph_of_templates_is_judged_in_a_second() -> None:
+    """Case B61. Every step names the first one."""
+    steps = [step(f"s{n}", after=[f"s{n - 1}"] if n else [], input={"n": "${steps.s0.x}"} if n else None) for n in range(5_000)]
+    begin = time.process_time()
+    assert Workflow("large", steps=steps).steps
+    assert time.process_time() - begin < 1
+
+
+@pytest.mark.parametrize("name", [None, 5, ["a"]], ids=repr)
+def test_a_name_that_is_no_text_is_a_fault_beside_an_expression(name: Any) -> None:
+    found = faults_of(lambda: Workflow("order", steps=[step(), Step(name, run=body, input="${steps.a.x}")]))
+    assert "workflow order: the names of steps are text, in after too" in found
+
+
+def test_in_a_cycle_no_step_is_said_to_be_out_of_place() -> None:
+    steps = [step("a", after=["b"], input="${steps.b.x}"), step("b", after=["a"], input="${steps.a.x}")]
+    assert faults_of(lambda: Workflow("order", steps=steps)) == ["workflow order: the steps form a cycle: a -> b -> a"]
 
 
 def test_all_faults_come_at_once() -> None:
