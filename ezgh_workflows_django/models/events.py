@@ -1,4 +1,7 @@
-"""Events from outside, the waits that are open for them, and who took what."""
+"""Events from outside, the waits that are open for them, and who took what.
+
+As runs, they point at their app without a database constraint: an emit in a long transaction keeps nobody from writing the app.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ class Event(models.Model):
     """
 
     project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="events")
-    app = models.ForeignKey(App, on_delete=models.CASCADE, null=True, related_name="events")
+    app = models.ForeignKey(App, on_delete=models.CASCADE, db_constraint=False, null=True, related_name="events")
     run = models.ForeignKey(Run, on_delete=models.CASCADE, db_constraint=False, null=True, related_name="signals")
     scope = IdentifierField(max_length=SCOPE_LENGTH)
     name = IdentifierField()
@@ -50,7 +53,7 @@ class Wait(models.Model):
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, db_constraint=False, related_name="waits")
     step = models.ForeignKey(Step, on_delete=models.CASCADE, db_constraint=False, related_name="waits")
-    app = models.ForeignKey(App, on_delete=models.CASCADE, related_name="+")
+    app = models.ForeignKey(App, on_delete=models.CASCADE, db_constraint=False, related_name="+")
     project = models.ForeignKey(Project, on_delete=models.CASCADE, null=True, related_name="+")
     name = IdentifierField()
     event = IdentifierField()

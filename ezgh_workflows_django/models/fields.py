@@ -65,6 +65,14 @@ class IdentifierField(ExactTextMixin, _Char[_Set, _Get]):
         super().__init__(*args, **kwargs)
 
 
+class WordsField(ExactTextMixin, _Char[_Set, _Get]):
+    """A short text that people or programs write: a reason, a name that is only shown. Any character is kept."""
+
+
+class LongWordsField(ExactTextMixin, _Text[_Set, _Get]):
+    """As `WordsField`, of any length."""
+
+
 class JsonTextField(ExactTextMixin, _Text[_Set, _Get]):
     """JSON kept as text: read back as it was written on every database. `protocol.codec` reads and writes it."""
 

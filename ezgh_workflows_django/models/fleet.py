@@ -1,4 +1,4 @@
-"""Worker sessions, what they announce, the trail, and the row that lets one process tick at a time."""
+"""Worker sessions, what they announce, the trail, and the row that lets one process tick of those that come at one moment."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Runs and their steps: where an execution is. Only the engine moves them.
 
 Rows point at runs and steps without a database constraint: a foreign key's own lock deadlocks with cancel
-(spec: engine.md). `workflows_check` looks for strays.
+(spec: engine.md). `workflows_check` looks for strays. Nor have runs one on their app and definition: on MariaDB a start
+that is not committed yet would keep maintenance and workers' registrations from writing those.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import ClassVar
 from django.db import models
 
 from ..protocol.states import LIVE_RUN, TERMINAL_RUN, CheckpointKind, Delivery, RunStatus, StepKind, StepStatus
-from .fields import NAME_LENGTH, IdentifierField, JsonTextField
+from .fields import NAME_LENGTH, IdentifierField, JsonTextField, LongWordsField, WordsField
 from .tenancy import App, Definition, Revision
 
 
@@ -33,13 +34,15 @@ class Run(models.Model):
 
     `due_at` is the next moment maintenance must look at the run itself: its time to be admitted, or its deadline.
     `open_steps` counts the steps that are not over; `journal_seq` is the last sequence number of its journal.
-    Both change only under the run's lock.
+    Both change only under the run's lock. `paused_from` is the status that a pause interrupts; where the run needs attention, it is `paused` if
+    somebody had paused it before. `kept_since` is what its retention counts from: its end, or later where it had to be kept longer.
 
     `usage` (JSON) is what its steps used so far, by model and unit, with what that cost; null while nothing was. `traceparent` is the span of
     its caller in the trace that it joined, if any.
 
     A child run has a `parent`, the checkpoint there that it was started for, and its number among the children of that; the checkpoint is
     gone once its step has begun anew. `kin_at` is set until its end has been told to its parent, and its own children have been seen to.
+    `last_end` (JSON) is how it had ended before somebody opened it again: what its parent was told of it, or may just have been (`engine.children`).
 
     Where its workflow has limits, `bucket` is what it is counted in while it holds a slot, `slot_key` the key that makes it that bucket, `line`
     the rate whose turns it takes. `queue_order` is its place in line from when it was due. `slot_at` is set until somebody has looked whether
@@ -49,8 +52,8 @@ class Run(models.Model):
     """
 
     id = models.UUIDField(primary_key=True)
-    app = models.ForeignKey(App, on_delete=models.PROTECT, related_name="runs")
-    definition = models.ForeignKey(Definition, on_delete=models.PROTECT, related_name="runs")
+    app = models.ForeignKey(App, on_delete=models.PROTECT, db_constraint=False, related_name="runs")
+    definition = models.ForeignKey(Definition, on_delete=models.PROTECT, db_constraint=False, related_name="runs")
     workflow = IdentifierField(max_length=NAME_LENGTH)
     version = IdentifierField(max_length=16)
     status = models.CharField(max_length=16, choices=[(s.value, s.value) for s in RunStatus])
@@ -62,7 +65,7 @@ class Run(models.Model):
     labels = JsonTextField(default="{}")
     state = JsonTextField(default="{}")
     failure = JsonTextField(null=True)
-    reason = models.CharField(max_length=500, blank=True, default="")
+    reason = WordsField(max_length=500, blank=True, default="")
     idempotency_key = IdentifierField(null=True)
     correlation_id = IdentifierField(blank=True, default="")
     subject_label = IdentifierField(max_length=200, null=True)
@@ -77,6 +80,7 @@ class Run(models.Model):
     start_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
+    kept_since = models.DateTimeField(null=True)
     deadline_at = models.DateTimeField(null=True)
     due_at = models.DateTimeField(null=True)
     parent = models.ForeignKey("self", on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="children")
@@ -85,6 +89,7 @@ class Run(models.Model):
     depth = models.PositiveSmallIntegerField(default=0)
     has_children = models.BooleanField(default=False)
     kin_at = models.DateTimeField(null=True)
+    last_end = JsonTextField(null=True)
     bucket = models.UUIDField(null=True)
     slot_key = IdentifierField(null=True)
     line = models.UUIDField(null=True)
@@ -111,6 +116,7 @@ class Run(models.Model):
             models.Index(fields=["parent_checkpoint", "ended_at"], name="ezw_run_siblings"),
             models.Index(fields=["app", "status", "id"], name="ezw_run_status"),
             models.Index(fields=["ended_at"], name="ezw_run_ended"),
+            models.Index(fields=["kept_since"], name="ezw_run_kept"),
             models.Index(fields=["workflow", "id"], name="ezw_run_workflow"),
             models.Index(fields=["subject_label", "subject_id"], name="ezw_run_subject"),
             models.Index(fields=["correlation_id"], name="ezw_run_correlation"),
@@ -132,6 +138,11 @@ class Run(models.Model):
     def is_paused(self) -> bool:
         """Whether the run offers nothing until it is resumed."""
         return self.status == RunStatus.PAUSED
+
+    @property
+    def is_paused_by_hand(self) -> bool:
+        """Whether somebody has paused the run, whether or not it needs attention too."""
+        return self.is_paused and (not self.attention or self.paused_from == RunStatus.PAUSED)
 
 
 class RunLabel(models.Model):
@@ -165,16 +176,18 @@ class Step(models.Model):
     """One node of a run's graph.
 
     `claim_order` is set while the step may be claimed and orders claims: `available_at` minus a minute per point of priority.
+    Two indexes begin with the revision: one in claim order, one for claims that serve only some of its steps (`engine.sql.looking`).
     `token` rises with every lease: the lease that carries it is the step's current one.
     `blockers` counts what must happen before it opens; it is counted down in the row, never re-derived.
     `timer_at` is when maintenance must look at it: a sleep's end, a wait's timeout or its second look.
     `input` is null where the input is a neighbour's value unchanged (`engine.inputs`).
     `parked` says, while a body is parked, on which of its checkpoints and in which mode; `is_resuming` that it is ready to go on in the
-    same attempt. `has_checkpoints` saves the claims of other steps a look for them. `usage` is as the run's, of this step.
+    same attempt. `has_checkpoints` saves the claims of other steps a look for them. `noted` is what its suspends said as theirs, for its worker
+    to know again. `usage` is as the run's, of this step. `begun_at` is when the episode began that it is of, where a later one left it as it is.
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, db_constraint=False, related_name="steps")
-    revision = models.ForeignKey(Revision, on_delete=models.PROTECT, db_constraint=False, related_name="+")
+    revision = models.ForeignKey(Revision, on_delete=models.PROTECT, db_constraint=False, db_index=False, related_name="+")
     definition = models.ForeignKey(Definition, on_delete=models.PROTECT, db_constraint=False, related_name="+")
     name = IdentifierField(max_length=63)
     position = models.PositiveIntegerField()
@@ -193,10 +206,12 @@ class Step(models.Model):
     parked = JsonTextField(null=True)
     is_resuming = models.BooleanField(default=False)
     has_checkpoints = models.BooleanField(default=False)
+    noted = JsonTextField(null=True)
     input = JsonTextField(null=True)
     output = JsonTextField(null=True)
     failure = JsonTextField(null=True)
     usage = JsonTextField(null=True)
+    begun_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
 
@@ -205,7 +220,8 @@ class Step(models.Model):
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=["run", "name"], name="ezw_step_name")]
         indexes: ClassVar = [
-            models.Index(fields=["revision", "claim_order", "available_at", "partition"], name="ezw_step_claim"),
+            models.Index(fields=["revision", "claim_order", "available_at", "id"], name="ezw_step_claim"),
+            models.Index(fields=["revision", "name", "claim_order", "available_at", "id"], name="ezw_step_name_claim"),
             models.Index(fields=["timer_at"], name="ezw_step_timer"),
         ]
 
@@ -250,7 +266,7 @@ class Lease(models.Model):
     refusals = models.CharField(max_length=64, default="")
     progress = JsonTextField(null=True)
     outcome = JsonTextField(null=True)
-    traceback = models.TextField(null=True)
+    traceback = LongWordsField(null=True)
 
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=["live_step"], name="ezw_lease_live")]
@@ -271,7 +287,7 @@ class Checkpoint(models.Model):
 
     `pos` is its place among the things the body asks for. While `met_at` is null it is open: `due_at` is then when a sleep ends, a wait times
     out or a step may be tried again, `wanted` (JSON) what a wait takes. `children` counts the runs started under its name, whose own rows
-    hold what they came to.
+    hold what they came to; `episodes` (JSON) says, by their numbers, which ends of them it was met with, where those were not the first.
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, db_constraint=False, related_name="checkpoints")
@@ -288,6 +304,7 @@ class Checkpoint(models.Model):
     timed_out = models.BooleanField(default=False)
     failures = models.PositiveIntegerField(default=0)
     children = models.PositiveIntegerField(default=0)
+    episodes = JsonTextField(null=True)
 
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=["step", "name"], name="ezw_checkpoint")]

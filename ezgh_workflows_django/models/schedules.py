@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from django.db import models
 
-from .fields import NAME_LENGTH, IdentifierField, JsonTextField
+from .fields import NAME_LENGTH, IdentifierField, JsonTextField, WordsField
 from .tenancy import App, Definition
 
 
@@ -62,7 +62,7 @@ class Schedule(models.Model):
     due_at = models.DateTimeField(null=True)
     waits_for = models.UUIDField(null=True)
     paused_at = models.DateTimeField(null=True)
-    paused_reason = models.CharField(max_length=500, blank=True, default="")
+    paused_reason = WordsField(max_length=500, blank=True, default="")
     removed_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
 
@@ -107,7 +107,7 @@ class Occurrence(models.Model):
     schedule = models.ForeignKey(Schedule, on_delete=models.CASCADE, related_name="occurrences")
     at = models.DateTimeField(null=True)
     became = models.CharField(max_length=16, choices=[(each.value, each.value) for each in Became])
-    reason = models.CharField(max_length=500, blank=True, default="")
+    reason = WordsField(max_length=500, blank=True, default="")
     run_id = models.UUIDField(null=True)
     by = IdentifierField(blank=True, default="")
     seen_at = models.DateTimeField()

@@ -7,14 +7,14 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from .fields import NAME_LENGTH, IdentifierField, JsonTextField
+from .fields import NAME_LENGTH, IdentifierField, JsonTextField, WordsField
 
 
 class Organization(models.Model):
     """The outermost tenant."""
 
     slug = IdentifierField(max_length=63)
-    name = models.CharField(max_length=200)
+    name = WordsField(max_length=200)
     created_at = models.DateTimeField()
 
     class Meta:
@@ -29,7 +29,7 @@ class Project(models.Model):
 
     organization = models.ForeignKey(Organization, on_delete=models.PROTECT, related_name="projects")
     slug = IdentifierField(max_length=63)
-    name = models.CharField(max_length=200)
+    name = WordsField(max_length=200)
     created_at = models.DateTimeField()
 
     class Meta:
@@ -55,7 +55,7 @@ class App(models.Model):
     partitions = models.PositiveSmallIntegerField(default=4)
     invocation_ms = models.PositiveBigIntegerField(default=15 * 60 * 1000)
     paused_at = models.DateTimeField(null=True, blank=True)
-    paused_reason = models.CharField(max_length=500, blank=True, default="")
+    paused_reason = WordsField(max_length=500, blank=True, default="")
     created_at = models.DateTimeField()
 
     class Meta:
@@ -90,7 +90,7 @@ class Revision(models.Model):
 class Definition(models.Model):
     """One immutable version of a workflow: its wire form, known by its content hash.
 
-    `due_at` is set until the runs that wait for a slot have been told that the limits may be others now.
+    `due_at` is set until the runs that wait for a slot have been told that the limits may be others now; `marked_until` is the last that was.
     """
 
     revision = models.ForeignKey(Revision, on_delete=models.CASCADE, related_name="definitions")
@@ -102,6 +102,7 @@ class Definition(models.Model):
     longest_timeout_ms = models.PositiveBigIntegerField(null=True)
     created_at = models.DateTimeField()
     due_at = models.DateTimeField(null=True)
+    marked_until = models.UUIDField(null=True)
 
     class Meta:
         constraints: ClassVar = [models.UniqueConstraint(fields=["app", "workflow", "version"], name="ezw_definition")]

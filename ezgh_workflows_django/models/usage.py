@@ -7,7 +7,7 @@ from typing import ClassVar
 from django.db import models
 
 from ..protocol.notes import MAX_MODEL, MAX_SPAN_NAME, MAX_UNIT
-from .fields import ExactDecimalField, IdentifierField, JsonTextField
+from .fields import ExactDecimalField, IdentifierField, JsonTextField, WordsField
 from .runs import Run
 from .tenancy import Project
 
@@ -72,7 +72,7 @@ class SpanRecord(models.Model):
     checkpoint = IdentifierField(blank=True, default="")
     span_id = models.CharField(max_length=SPAN_ID_LENGTH)
     parent = models.CharField(max_length=SPAN_ID_LENGTH, null=True)
-    name = models.CharField(max_length=MAX_SPAN_NAME)
+    name = WordsField(max_length=MAX_SPAN_NAME)
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField()
     attributes = JsonTextField(default="{}")
