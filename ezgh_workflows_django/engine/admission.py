@@ -20,9 +20,9 @@ from typing import Final
 from django.db.models import Exists, OuterRef, QuerySet
 
 from ..models import Run, Step
-from ..protocol.messages import Failure
+from ..protocol.failures import Failure
 from ..protocol.states import FailureClass, RunStatus, StepKind, StepStatus
-from . import announce, catalog, duty, limits, progress, rates, runs, slots, superseding
+from . import announce, catalog, duty, limits, progress, pulse, rates, runs, slots, superseding
 from .choosing import BadRun, Free, choose
 from .clock import Now
 from .duty import BAD_ROW
@@ -162,6 +162,7 @@ def _carry_out(search: _Search, rounds: int) -> bool:
             logger.exception("run %s could not be let in; left alone for %s", bad.run_id, duty.POSTPONE)
             _set_aside(bad.run_id)
             continue
+        pulse.look()
         if left is not _Left.MORE:
             return left is _Left.NOTHING
     return False

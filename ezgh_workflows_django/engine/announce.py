@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import dispatch
 from ..models import Lease, Run
-from ..protocol.messages import Failure
+from ..protocol.failures import Failure
 
 logger = logging.getLogger("ezgh_workflows.engine")
 

@@ -18,7 +18,7 @@ from ..conf import app_settings
 from ..definitions.durations import in_words, milliseconds
 from ..errors import InvalidArgument, UnknownDefinition, UnknownWorker, WorkflowNotAnnounced
 from ..models import Announcement, App, Definition, Worker
-from . import tenancy, trail
+from . import catalog, tenancy, trail
 from .clock import Now, read_at
 from .transactions import QUERY_KEYS, batched, database, verb
 
@@ -39,6 +39,7 @@ class Announced:
     longest_timeout_ms: int | None
     workers: int
     created_at: datetime
+    app: str
 
 
 def newest(app: App, workflow: str) -> Definition:
@@ -49,20 +50,23 @@ def newest(app: App, workflow: str) -> Definition:
     app, now = tenancy.app_now(app)
     found = live(app.pk, now).filter(definition__workflow=workflow).values("definition")
     rows = Definition.objects.using(database()).select_related("app").defer("spec", "input_schemas")
-    definition = rows.filter(pk__in=found).order_by("-pk").first() if workflow.isprintable() else None
+    definition = rows.filter(pk__in=found).order_by(*catalog.NEWEST).first() if workflow.isprintable() else None
     if definition is None:
         within = in_words(milliseconds(app_settings.ANNOUNCEMENT_TTL))
         raise WorkflowNotAnnounced(f'no worker of app "{app.name}" announced workflow {workflow[:128]!a} in the last {within}: start one that serves it')
     return definition
 
 
-def announced(app: App) -> list[Announced]:
-    """What the app's live sessions announce, by name, the newest version of each first: two statements."""
-    app, now = tenancy.app_now(app)
-    sessions = Q(announcements__worker__in=live_workers(now).filter(app=app))
-    rows = Definition.objects.using(database()).filter(sessions, app=app).annotate(workers=Count("announcements__worker", filter=sessions, distinct=True))
-    fields = ("workflow", "version", "revision__revision", "longest_timeout_ms", "workers", "created_at")
-    return [Announced(*row) for row in rows.order_by("workflow", "-pk").values_list(*fields)]
+def announced(*apps: App) -> list[Announced]:
+    """What the live sessions of these apps announce, by name, the newest version of each first: two statements."""
+    if not apps:
+        return []
+    _, now = tenancy.app_now(apps[0])
+    ids = [app.pk for app in apps]
+    sessions = Q(announcements__worker__in=live_workers(now).filter(app__in=ids))
+    rows = Definition.objects.using(database()).filter(sessions, app__in=ids).annotate(workers=Count("announcements__worker", filter=sessions, distinct=True))
+    fields = ("workflow", "version", "revision__revision", "longest_timeout_ms", "workers", "created_at", "app__name")
+    return [Announced(*row) for row in rows.order_by("workflow", *catalog.NEWEST).values_list(*fields)]
 
 
 def live_workers(now: datetime) -> QuerySet[Worker]:
@@ -118,10 +122,13 @@ def add(worker: Worker, definitions: Collection[Definition], now: datetime) -> N
 
 
 def measure_invocation(app_id: int) -> None:
-    """The longest timeout of the app's announced workflows, at least 15 minutes, at most 24 hours."""
-    rows = Announcement.objects.using(database()).filter(worker__app=app_id)
-    longest = rows.aggregate(longest=Max("definition__longest_timeout_ms"))["longest"] or 0
-    App.objects.using(database()).filter(pk=app_id).update(invocation_ms=min(max(longest, SHORTEST_INVOCATION_MS), LONGEST_INVOCATION_MS))
+    """The longest timeout of the app's announced workflows, at least 15 minutes, at most 24 hours. Written only where it changes: it locks the app."""
+    apps = App.objects.using(database()).filter(pk=app_id)
+    longest = Max("workers__announcements__definition__longest_timeout_ms")
+    [(before, found)] = apps.annotate(longest=longest).values_list("invocation_ms", "longest")
+    after = min(max(found or 0, SHORTEST_INVOCATION_MS), LONGEST_INVOCATION_MS)
+    if after != before:
+        apps.update(invocation_ms=after)
 
 
 def _names(app_id: int, now: datetime) -> set[str]:

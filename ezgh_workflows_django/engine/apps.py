@@ -29,6 +29,9 @@ RESUME: Final = "workflows.apps.resume"
 
 MOST_PARTITIONS: Final = 32
 MAX_REASON: Final = 500
+MOST_LISTED: Final = 50
+"""How many stranded runs an app's page lists; it counts them all."""
+
 QUEUE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
@@ -85,11 +88,13 @@ def create(project: Project, name: str, *, by: Caller, kind: str = "pull", queue
     return app
 
 
+APP_NAME: Final = "1 to 63 letters, digits, dots, dashes and underscores, the first a letter or digit, and not digits alone"
+"""What the name of an app is, in words."""
+
+
 def name_fault(name: object) -> str | None:
     """What is wrong with an app's name, or None."""
-    if isinstance(name, str) and NAME.fullmatch(name) and not name.isdigit():
-        return None
-    return "1 to 63 letters, digits, dots, dashes and underscores, the first a letter or digit, and not digits alone"
+    return None if isinstance(name, str) and NAME.fullmatch(name) and not name.isdigit() else APP_NAME
 
 
 @verb
@@ -172,9 +177,21 @@ def facts_of(apps: Iterable[App]) -> list[Facts]:
 
 
 def stranded(app: App) -> QuerySet[Run]:
-    """The app's open runs whose revision no live worker announces, the newest first. One statement more than the query itself."""
+    """The app's open runs whose revision no live worker announces, the newest first. One statement more than the query itself.
+
+    An announcement names a workflow's version, not steps: a run is none of these while a live worker announces its revision, even where
+    that worker lacks a step of it (renamed under the same revision, or left out by `--only`). The steps of such a run stay ready.
+    """
     now = read_at(App.objects.using(database()).annotate(now=Now()).get(pk=app.pk))
     return _stranded(now).filter(app=app).order_by("-pk")
+
+
+def count_stranded(most: int) -> int:
+    """How many open runs of all apps are stranded, counted up to `most`: two statements."""
+    found = list(App.objects.using(database()).annotate(now=Now()))
+    if not found:
+        return 0
+    return _stranded(read_at(found[0])).filter(app__in=[app.pk for app in found]).order_by()[:most].count()
 
 
 def _stranded(now: datetime) -> QuerySet[Run]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import overload
 
-from ..protocol.messages import Answer, Record, Report, Stored
+from ..protocol.durable import Record, Stored
+from ..protocol.outcomes import Answer, Report
 from . import checkpoints, outcomes
 from .transactions import carry_out
 

@@ -13,20 +13,20 @@ from typing import Any
 
 from ..definitions import names
 from ..definitions.policies import Retry
+from ..definitions.shape import shape_faults
 from ..definitions.validation import retry_faults
-from ..definitions.wire import read_retry
+from ..definitions.wire import RETRY_SCHEMA, read_retry
 from ..errors import InvalidPayload
 from ..models import Checkpoint, Lease
 from ..protocol import codec
 from ..protocol import notes as noted
-from ..protocol.messages import Failure, Record, Refused, Stored
+from ..protocol.durable import MAX_NAME, Record, Stored
+from ..protocol.failures import Failure, Refused
 from ..protocol.states import CheckpointKind
 from . import groups, outcomes, payloads, progress, refusals, state, usage
 from .duty import BAD_ROW
 from .locking import Held
 from .transactions import database
-
-MAX_NAME = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class _Ready:
 def checkpoint(records: Sequence[Record]) -> list[Stored]:
     """Store what inner steps came to; one answer each, in order. Locks each lease's run; those of one lease are one transaction.
 
-    What can't be stored (too large, not JSON, a class of the engine's own) is answered `invalid`, alone.
+    What can't be stored (not JSON, a class of the engine's own) is answered `invalid`, what is too large `payload_too_large`, alone.
     """
     answers: dict[int, Stored] = {}
     ready: dict[str, dict[int, _Ready]] = {}
@@ -53,7 +53,7 @@ def checkpoint(records: Sequence[Record]) -> list[Stored]:
         try:
             ready.setdefault(record.lease_id, {})[place] = _prepare(record)
         except InvalidPayload as error:
-            answers[place] = _refused(record, Refused("invalid", str(error)))
+            answers[place] = _refused(record, refusals.unfit(error))
     told = groups.each({lease_id: each for lease_id, each in ready.items() if each}, _apply, lambda lease_id, refused: _refuse_all(ready[lease_id], refused))
     for each in told.values():
         answers.update(each)
@@ -81,7 +81,7 @@ def _store(held: Held, lease: Lease, stored: dict[str, Checkpoint], ready: _Read
         due = usage.bill(held, lease, ready.notes)
         state.patch(held, ready.state)
     except InvalidPayload as error:
-        return _refused(record, Refused("invalid", str(error)))
+        return _refused(record, refusals.unfit(error))
     if row is None:
         row = Checkpoint(run=held.run, step=lease.step, name=record.name, pos=record.pos, kind=record.kind, created_at=held.now)
         held.work.insert([row])
@@ -154,9 +154,9 @@ def _prepare(record: Record) -> _Ready:
 
 def _policy(record: Record) -> Retry:
     """The policy a record brings; none tries nothing again. Raises `InvalidPayload`."""
+    wire = record.retry or {}
     try:
-        policy = read_retry(record.retry or {})
-        faults = list(retry_faults(policy))
+        faults = shape_faults(wire, RETRY_SCHEMA, "the policy") or list(retry_faults(policy := read_retry(wire)))
     except BAD_ROW as error:
         raise InvalidPayload("retry", f"it is no policy: {type(error).__name__}: {error}") from None
     if faults:

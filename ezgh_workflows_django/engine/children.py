@@ -1,6 +1,7 @@
 """Child runs: started by a body under a name, once; told to it when none of them is at work any more.
 
-They are rows of their own, started in the transaction that holds their parent's lock; what they come to is read from them, never copied.
+They are rows of their own, started in the transaction that holds their parent's lock; what they come to is read from them, never copied, but for
+an end that was told and is to be undone: that stays with the child (`child_ends`).
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models import QuerySet
+
 from ..definitions import names
 from ..errors import InvalidArgument, InvalidPayload, NotAvailable, StartError, UnknownRun
 from ..models import Checkpoint, Lease, Run, Step
-from ..protocol import messages
-from ..protocol.messages import Children, Refused, Started
+from ..protocol import codec
+from ..protocol.durable import Children, Started
+from ..protocol.failures import Failure, Refused
 from ..protocol.states import CheckpointKind, RunStatus, StepStatus
-from . import catalog, groups, parking, payloads, progress, refusals, starts
-from .locking import Held, hold
+from . import catalog, child_ends, groups, parking, payloads, progress, refusals, starts
+from .locking import Held, hold_if_free
 from .transactions import database, verb
 
 MAX_DEPTH = 32
@@ -39,12 +43,12 @@ class Siblings:
 def start(request: Children) -> Started:
     """Start child runs, each once: those of this name that are there already are given back. Locks the parent, through its lease.
 
-    A call that can't be (an unknown workflow, a payload that can't be stored, too deep) is answered `invalid` and starts nothing.
+    A call that can't be (an unknown workflow, a payload that can't be stored, too deep) is answered `invalid` (`payload_too_large`) and starts nothing.
     """
     try:
         texts = _checked(request)
     except InvalidPayload as error:
-        return _refuse(request, Refused("invalid", str(error)))
+        return _refuse(request, refusals.unfit(error))
     try:
         told = groups.each({request.lease_id: texts}, lambda held, lease, _: _apply(held, lease, request, texts), lambda _, refused: _refuse(request, refused))
     except (StartError, InvalidArgument) as error:
@@ -52,14 +56,17 @@ def start(request: Children) -> Started:
     return told[request.lease_id]
 
 
-def tell_parent(siblings: Siblings) -> None:
-    """Where none of these children is at work any more, let the step that waits for them look. Locks the parent, in a transaction of its own."""
+def tell_parent(siblings: Siblings) -> bool:
+    """Where none of these children is at work any more, let the step that waits for them look; false where somebody holds the parent.
+
+    Locks the parent, in a transaction of its own, and waits for nobody: whoever was refused leaves the children's marks (`Run.kin_at`).
+    """
     if Run.objects.using(database()).filter(parent_checkpoint=siblings.checkpoint, ended_at=None).exists():
-        return
+        return True
     try:
-        _let_parent_look(siblings)
+        return _let_parent_look(siblings)
     except UnknownRun:  # retention has deleted it
-        return
+        return True
 
 
 def siblings_of(run: Run) -> Siblings | None:
@@ -68,22 +75,44 @@ def siblings_of(run: Run) -> Siblings | None:
 
 
 def results(row: Checkpoint) -> Any:
-    """What the children of a checkpoint came to: one object for a child, a list in the order of their payloads for a batch."""
+    """What the children of a met checkpoint had come to when it was met: one object for a child, a list in the order of their payloads for a batch."""
     runs = Run.objects.using(database()).filter(parent_checkpoint=row.pk).order_by("parent_index")
-    found = list(runs.only("id", "status", "failure", "reason", "version", "definition_id"))
-    outputs = _outputs(row, found)
-    told = [_result(run, outputs) for run in found]
+    found = list(runs.only("id", "status", "failure", "reason", "version", "definition_id", "episode", "parent_index", "last_end"))
+    episodes = child_ends.met_with(row)
+    unchanged = [run for run in found if run.last_end is None or child_ends.episode_of(run, episodes) == run.episode]
+    outputs = _outputs(Step.objects.using(database()).filter(run__parent_checkpoint=row.pk), unchanged)
+    now = {run.pk: _result(run, outputs) for run in unchanged}
+    told = [now.get(run.pk) or payloads.from_text(run.last_end)["told"] for run in found]
     return told if row.kind == CheckpointKind.BATCH else told[0] if told else None
 
 
+def keep_end(held: Held) -> None:
+    """A run is about to be opened again: where it is over, and somebody's child, how it ended stays with it, for what its parent was told of it.
+
+    Its parent's lock is not taken: a parent that is being told at this moment is not seen to be. So the last end stays until a later one was told.
+    """
+    run = held.run
+    if run.parent_checkpoint is None or not run.is_terminal:
+        return
+    row = Checkpoint.objects.using(database()).filter(pk=run.parent_checkpoint).first()
+    if row is None:  # its step has begun anew, and asks for others
+        return
+    if row.is_open or child_ends.episode_of(run, child_ends.met_with(row)) == run.episode:
+        ended = _result(run, _outputs(Step.objects.using(database()).filter(run=run), [run]))
+        held.work.move(run, last_end=codec.dumps({"episode": run.episode, "told": ended}, limit=None, what="last_end"))
+
+
 @verb
-def _let_parent_look(siblings: Siblings) -> None:
-    held = hold(siblings.parent)
+def _let_parent_look(siblings: Siblings) -> bool:
+    held = hold_if_free(siblings.parent)
+    if held is None:
+        return False
     step = Step.objects.using(database()).filter(checkpoints=siblings.checkpoint).first()
     if step is not None and step.parked and not held.run.is_terminal:
         held.adopt_new([step])
         parking.look(held, held.steps([step.name])[0])
         held.work.finish()
+    return True
 
 
 def _apply(held: Held, lease: Lease, request: Children, texts: Sequence[str | None]) -> Started:
@@ -173,12 +202,11 @@ def _checked(request: Children) -> list[str | None]:
     return [payloads.to_text(payload, f"payloads[{request.first + place}]") for place, payload in enumerate(request.payloads)]
 
 
-def _outputs(row: Checkpoint, runs: Sequence[Run]) -> dict[uuid.UUID, dict[str, Any]]:
-    """The outputs of the last steps of those children that succeeded, by run and name: one statement for all."""
+def _outputs(steps: QuerySet[Step], runs: Sequence[Run]) -> dict[uuid.UUID, dict[str, Any]]:
+    """The outputs of the last steps of these runs, whose steps are given, by run and name: one statement for all."""
     last = {name for run in runs for name in catalog.plan_of(run).leaves}
-    steps = Step.objects.using(database()).filter(run__parent_checkpoint=row.pk, name__in=last, status=StepStatus.SUCCEEDED)
     found: dict[uuid.UUID, dict[str, Any]] = {}
-    for run_id, name, text in steps.values_list("run_id", "name", "output"):
+    for run_id, name, text in steps.filter(name__in=last, status=StepStatus.SUCCEEDED).values_list("run_id", "name", "output"):
         found.setdefault(run_id, {})[name] = payloads.from_text(text)
     return found
 
@@ -188,7 +216,7 @@ def _result(run: Run, outputs: dict[uuid.UUID, dict[str, Any]]) -> dict[str, Any
     if run.status == RunStatus.SUCCEEDED:
         return {**told, "output": catalog.plan_of(run).output_of(outputs.get(run.pk, {}))}
     failure: Any = payloads.from_text(run.failure)
-    return {**told, "error": failure or messages.Failure(class_=run.status, message=run.reason or f"the child run was {run.status}").to_json()}
+    return {**told, "error": failure or Failure(class_=run.status, message=run.reason or f"the child run was {run.status}").to_json()}
 
 
 def _refuse(request: Children, refused: Refused) -> Started:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
@@ -10,10 +11,10 @@ from typing import Any
 
 from ..conf import app_settings
 from ..models import Checkpoint, Lease, Run, Step
-from ..protocol import messages
-from ..protocol.messages import Failure
+from ..protocol import durable, leases_json, messages
+from ..protocol.failures import Failure
 from ..protocol.states import CheckpointKind, StepKind, StepStatus
-from . import catalog, children, ids, inputs, payloads, traces
+from . import catalog, children, ids, inputs, parking, payloads, traces
 from .duty import BAD_ROW
 from .transactions import database
 
@@ -32,19 +33,26 @@ def describe(leases: Sequence[Lease], now: datetime) -> tuple[list[messages.Leas
     outputs = _ancestor_outputs([(lease, wanted[lease.run_id].ancestors(lease.step.name)) for lease in leases])
     checkpoints = _checkpoints([lease.step for lease in leases if lease.step.has_checkpoints])
     described: list[messages.Lease] = []
-    left_over: list[Lease] = []
-    room = int(app_settings.MAX_LEASE_BYTES)
-    for lease in leases:
-        stored = checkpoints.get(lease.step_id, [])
-        size = _size(lease, runs[lease.run_id], outputs[lease.pk], stored)
-        if described and size > room:
-            left_over.append(lease)
+    room = room_of_an_answer()
+    for place, lease in enumerate(leases):
+        message, size = _readable_message(lease, runs[lease.run_id], outputs[lease.pk], checkpoints.get(lease.step_id, []), now)
+        if message is None:
             continue
-        message = _readable_message(lease, runs[lease.run_id], outputs[lease.pk], stored, now)
-        if message is not None:
-            described.append(message)
-            room -= size
-    return described, left_over
+        room -= size + len(",")
+        if described and room < 0:  # those behind it wait for the next answer too: none overtakes, and none is read in vain
+            return described, list(leases[place:])
+        described.append(message)
+    return described, []
+
+
+def room_of_an_answer() -> int:
+    """How many bytes the leases of one answer may take."""
+    return int(app_settings.MAX_LEASE_BYTES) - len('{"leases":[]}')
+
+
+def size_of(value: Any) -> int:
+    """The bytes of a JSON value in an answer, which is plain ASCII."""
+    return len(json.dumps(value, separators=(",", ":")))
 
 
 def as_lease(run: Run, step: Step) -> messages.Lease:
@@ -74,17 +82,11 @@ def _checkpoints(steps: Sequence[Step]) -> dict[int, list[Checkpoint]]:
     return found
 
 
-def _size(lease: Lease, run: Run, outputs: Mapping[str, str | None], stored: Sequence[Checkpoint]) -> int:
-    """About how many bytes the lease takes in an answer."""
-    texts = (lease.step.input or run.payload, run.state, run.labels, *outputs.values(), *(row.output for row in stored))
-    return sum(len(text) for text in texts if text)
-
-
-def _checkpoint(row: Checkpoint) -> messages.Checkpoint:
+def _checkpoint(row: Checkpoint) -> durable.Checkpoint:
     failure: Any = payloads.from_text(row.failure)
     kind = CheckpointKind(row.kind)
     is_of_children = kind in (CheckpointKind.CHILD, CheckpointKind.BATCH)
-    return messages.Checkpoint(
+    return durable.Checkpoint(
         name=row.name,
         pos=row.pos,
         kind=kind,
@@ -110,12 +112,16 @@ def _ancestor_outputs(wanted: Sequence[tuple[Lease, tuple[str, ...]]]) -> dict[u
     return {lease.pk: {name: found[lease.run_id][name] for name in names if name in found.get(lease.run_id, {})} for lease, names in wanted}
 
 
-def _readable_message(lease: Lease, run: Run, outputs: Mapping[str, str | None], stored: Sequence[Checkpoint], now: datetime) -> messages.Lease | None:
+def _readable_message(
+    lease: Lease, run: Run, outputs: Mapping[str, str | None], stored: Sequence[Checkpoint], now: datetime
+) -> tuple[messages.Lease | None, int]:
+    """The message, and how many bytes it takes."""
     try:
-        return _message(lease, run, outputs, stored, now)
+        message = _message(lease, run, outputs, stored, now)
+        return message, size_of(leases_json.to_json(message))
     except BAD_ROW:
         logger.exception("what step %s of run %s needs can't be read; it is not offered", lease.step.name, run.pk)
-        return None
+        return None, 0
 
 
 def _message(lease: Lease, run: Run, outputs: Mapping[str, str | None], stored: Sequence[Checkpoint], now: datetime) -> messages.Lease:
@@ -146,8 +152,9 @@ def _message(lease: Lease, run: Run, outputs: Mapping[str, str | None], stored: 
         span_id=ids.span_id(run.pk, step.name),
         is_sampled=traces.is_sampled(run),
         timeout_ms=lease.timeout_ms,
-        run_started_at=run.started_at,
+        run_started_at=step.begun_at or run.started_at,
         checkpoints=tuple(_checkpoint(row) for row in stored),
+        noted=parking.noted_of(step),
         deadline=None if step.kind == StepKind.ON_FAILURE else run.deadline_at,
         failure=_failure(run) if step.kind == StepKind.ON_FAILURE else None,
         last=step.failures + 1 >= planned.retry.max_attempts,

@@ -14,31 +14,19 @@ from typing import overload
 
 from django.db import DatabaseError, InterfaceError, connections
 
-from ..protocol.messages import (
-    Answer,
-    Beat,
-    Children,
-    Claimed,
-    ClaimRequest,
-    Extension,
-    Lease,
-    Record,
-    Registered,
-    Registration,
-    Report,
-    Started,
-    Stored,
-)
+from ..protocol.durable import Children, Record, Started, Stored
+from ..protocol.messages import Beat, Claimed, ClaimRequest, Extension, Lease, Registered, Registration
+from ..protocol.outcomes import Answer, Report
 from ..worker.transports.recipe import Recipe
 from . import atomically, checkpoints, children, leases, maintenance, outcomes, wakeups, workers
 from .hygiene import BodyScope, engine_call
-from .sql import portable as sql
+from .transactions import LostRace
 
 
 class DirectEngine:
     """The protocol's calls on this process's own database connections. Safe to use from several threads."""
 
-    unavailable_errors: tuple[type[BaseException], ...] = (DatabaseError, InterfaceError)
+    unavailable_errors: tuple[type[BaseException], ...] = (DatabaseError, InterfaceError, LostRace)
 
     def __init__(self) -> None:
         self._interrupted = threading.Event()
@@ -55,14 +43,16 @@ class DirectEngine:
             call = leases.open_claim(request)
         if request.wait_ms:
             wakeups.listener.ensure()
+        is_held = False
         while True:
             rings = wakeups.bell.rings(call.session.app.pk)
             with engine_call():
-                answer = call.look()
-                due_in = _seconds_to_next(call) if not answer.leases and request.wait_ms else 0.0
+                now, answer = call.look_again() if is_held else call.look()
+                due_in = now.seconds_to_next() if now is not None and not answer.leases and request.wait_ms else 0.0
             left = until - time.monotonic()
-            if answer.leases or left <= 0 or self._interrupted.is_set():
+            if answer.leases or now is None or left <= 0 or self._interrupted.is_set():
                 return answer
+            call, is_held = now, True
             wakeups.pause(call.session.app.pk, rings, min(left, due_in), self._interrupted)
 
     def started(self, lease_ids: Sequence[str]) -> list[Extension]:
@@ -135,14 +125,3 @@ class DirectEngine:
         """Let go of the listening thread and of this thread's connections."""
         wakeups.listener.close()
         connections.close_all()
-
-
-def _seconds_to_next(call: leases.Claim) -> float:
-    """How long until a step that is known becomes available; not asked where the next look comes sooner anyway."""
-    if wakeups.listener.patience <= wakeups.LOOK_EVERY:
-        return wakeups.LOOK_EVERY
-    found = sql.next_available(call.serving) if call.serving else None
-    if found is None:
-        return wakeups.listener.patience
-    available_at, now = found
-    return max(0.0, (available_at - now).total_seconds())

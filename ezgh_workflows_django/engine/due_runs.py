@@ -13,9 +13,9 @@ from .transactions import database
 
 
 def run_once(now: datetime, limit: int) -> int:
-    """Let up to `limit` queued runs whose time has come begin or stand in line; returns how many were looked at."""
-    due = Run.objects.using(database()).filter(status=RunStatus.QUEUED, due_at__lte=now).order_by("due_at").values_list("pk", flat=True)
-    return duty.each([(pk, pk) for pk in due[:limit]], _come_due, lambda pk: _postpone(pk, now))
+    """Let up to `limit` queued runs whose time has come begin or stand in line; returns how many were dealt with."""
+    due = Run.objects.using(database()).filter(status=RunStatus.QUEUED, due_at__lte=now).order_by("due_at")
+    return duty.work_off(due, limit, _come_due, lambda run_id, _: _postpone(run_id, now), run="pk")
 
 
 def _come_due(held: Held, _: uuid.UUID) -> None:
@@ -33,4 +33,4 @@ def _come_due(held: Held, _: uuid.UUID) -> None:
 
 
 def _postpone(run_id: uuid.UUID, now: datetime) -> None:
-    Run.objects.using(database()).filter(pk=run_id).update(due_at=duty.later(now))
+    duty.move_free(Run.objects.using(database()).filter(pk=run_id, status=RunStatus.QUEUED, due_at__lte=now), due_at=duty.later(now))

@@ -7,14 +7,13 @@ from datetime import datetime
 from typing import Any
 
 from asgiref.sync import sync_to_async
-from django.db import models
 
 from ..definitions.durations import Duration
 from ..definitions.graph import Workflow
 from ..definitions.starts import Start
-from ..errors import InvalidArgument, UnknownRun
+from ..errors import UnknownRun
 from ..models import Run
-from . import events, groups, outbox, starts
+from . import events, groups, outbox, start_requests, starts
 from .handles import RunHandle
 from .transactions import database
 
@@ -83,8 +82,6 @@ class Entry:
         return await sync_to_async(self.get_run)(id)
 
     def runs_of(self, subject: Any) -> list[RunHandle]:
-        """The runs started with that model instance as their subject, newest first. Raises `InvalidArgument`."""
-        if not isinstance(subject, models.Model) or subject.pk is None:
-            raise InvalidArgument("subject", "a saved model instance is needed")
-        rows = Run.objects.using(database()).of_subject(subject._meta.label_lower, str(subject.pk))
+        """The runs started with that model instance, or a proxy of it, as their subject, newest first. Raises `InvalidArgument`."""
+        rows = Run.objects.using(database()).of_subject(*start_requests.subject_of(subject))
         return [RunHandle(pk) for pk in rows.values_list("pk", flat=True)]

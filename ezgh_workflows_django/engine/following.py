@@ -40,15 +40,18 @@ def run_once(now: datetime, limit: int) -> int:
 
 @verb
 def follow(timetable_id: int) -> None:
-    """Bring the schedules of a timetable in line. One that somebody holds is passed over: its mark stays."""
+    """Bring the schedules of a timetable in line. Where somebody holds it, or one of them, it is passed over: its mark stays."""
     timetable = locked(Timetable.objects.using(database()).annotate(now=Now()).filter(pk=timetable_id), skip_locked=True).first()
     if timetable is None:
+        return
+    schedules = Schedule.objects.using(database()).filter(timetable=timetable).order_by("pk")
+    rows = list(locked(schedules, skip_locked=True))
+    if len(rows) < schedules.count():
         return
     now = read_at(timetable)
     app = App.objects.using(database()).get(pk=timetable.app_id)
     definition = catalog.newest(app, timetable.workflow)
     wanted = [_wanted(number, stored) for number, stored in enumerate(catalog.plan(definition.version, definition.pk).cron)]
-    rows = list(locked(Schedule.objects.using(database()).filter(timetable=timetable).order_by("pk")))
     found, is_on = match(rows, wanted), fires(app, now)
     for each in wanted:
         _bring_in_line(found.get(each.number) or _new(timetable, now), each, definition, is_on, now)

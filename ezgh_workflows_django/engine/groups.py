@@ -11,8 +11,8 @@ from django.db import DatabaseError
 
 from ..errors import InvalidPayload, UnknownRun
 from ..models import Lease
-from ..protocol.messages import Refused
-from . import workers
+from ..protocol.failures import Refused
+from . import refusals, workers
 from .clock import Now
 from .duty import BAD_ROW
 from .locking import Held, hold, hold_free
@@ -83,7 +83,7 @@ def _alone(lease_id: str, run_id: uuid.UUID, item: I, apply: Apply[I, A], refuse
     try:
         return _in_its_own_transaction(lease_id, run_id, item, apply)
     except InvalidPayload as error:
-        return refuse(lease_id, Refused("invalid", str(error)))
+        return refuse(lease_id, refusals.unfit(error))
     except UnknownRun:  # deleted since its lease was looked up
         return refuse(lease_id, _unknown(lease_id))
     except BAD_ROW as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -13,9 +14,9 @@ from django.db import connections
 
 from ..errors import ResultTimeout, RunCancelled, RunFailed, RunTimedOut
 from ..models import JournalEntry, Run, Step
-from ..protocol.messages import Failure
+from ..protocol.failures import Failure
 from ..protocol.states import RunStatus
-from . import episodes, events, payloads, reading, runs, totals, versions
+from . import episodes, events, hygiene, payloads, reading, runs, totals, versions
 from .runs import Actor
 from .trail import SYSTEM
 from .transactions import database
@@ -110,16 +111,10 @@ class RunHandle:
         Raises `RunFailed`, `RunCancelled`, `RunTimedOut`; `ResultTimeout` where it is not over in time, and at once inside a
         transaction: nobody sees the run before it commits, so waiting there would never end.
         """
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            run = self.run
-            if run.is_terminal:
-                return _result(run)
-            if connections[database()].in_atomic_block:
-                raise ResultTimeout(f"run {self.id} is {run.status}, and this transaction would wait for itself: ask for the result after the commit")
-            if until is not None and time.monotonic() >= until:
-                raise ResultTimeout(f"run {self.id} is still {run.status} after {timeout} s")
-            time.sleep(LOOK_EVERY if until is None else max(0.0, min(LOOK_EVERY, until - time.monotonic())))
+        look = _Look(self.id, timeout)
+        while not look.is_over():
+            time.sleep(look.rest())
+        return look.result()
 
     def signal(self, name: str, payload: Any = None) -> str:
         """Send it an event of its own: `delivered` or `buffered`. Raises `RunTerminal`."""
@@ -130,11 +125,13 @@ class RunHandle:
         return runs.cancel(self.id, reason, actor)
 
     def retry(self, from_step: str | None = None, *, actor: Actor = SYSTEM) -> None:
-        """Begin again from its failed steps, or from one by name. Raises `VerbRefused` while it is at work."""
+        """Begin again from its failed steps, or from one by name; `pause` stays until `resume`. Raises `VerbRefused` while it is at work,
+        and where an `at_most_once` body that would begin again may be. A child is retried by itself: its parent was told of its first end.
+        """
         episodes.retry(self.id, from_step, actor)
 
     def pause(self, reason: str = "", *, actor: Actor = SYSTEM) -> None:
-        """Offer nothing of it until `resume`. Raises `RunTerminal`."""
+        """Offer nothing of it until `resume`, whatever else is done to it. Raises `RunTerminal`."""
         runs.pause(self.id, reason, actor)
 
     def resume(self, *, actor: Actor = SYSTEM) -> None:
@@ -142,11 +139,12 @@ class RunHandle:
         episodes.resume(self.id, actor)
 
     def resolve(self, step: str, output: Any, reason: str, *, actor: Actor = SYSTEM) -> None:
-        """End a failed or waiting step by hand with this output. Raises `VerbRefused`, `UnknownStep`."""
+        """End a failed or waiting step by hand with this output; `pause` stays until `resume`. Raises `VerbRefused`, `UnknownStep`."""
         episodes.resolve(self.id, step, output, reason, actor)
 
     def migrate(self, version: str, *, dry_run: bool = False, actor: Actor = SYSTEM) -> versions.Migration:
-        """Move it to another stored version of its workflow, or with `dry_run` only say what that would do.
+        """Move it to another stored version of its workflow, or with `dry_run` only say what that would do. Where it is failing already,
+        the steps of that version begin with a retry.
 
         Raises `VerbRefused` with every fault, and `UnknownWorkflow` where that version is not stored.
         """
@@ -172,9 +170,17 @@ class RunHandle:
         """As `failure`."""
         return await sync_to_async(lambda: self.failure)()
 
+    async def alabels(self) -> dict[str, str]:
+        """As `labels`."""
+        return await sync_to_async(lambda: self.labels)()
+
     async def astate(self) -> dict[str, Any]:
         """As `state`."""
         return await sync_to_async(lambda: self.state)()
+
+    async def apayload(self) -> Any:
+        """As `payload`."""
+        return await sync_to_async(lambda: self.payload)()
 
     async def ausage(self) -> tuple[totals.Total, ...]:
         """As `usage`."""
@@ -184,40 +190,93 @@ class RunHandle:
         """As `cost`."""
         return await sync_to_async(lambda: self.cost)()
 
+    async def asteps(self) -> list[Step]:
+        """As `steps`."""
+        return await sync_to_async(lambda: self.steps)()
+
+    async def ajournal(self) -> list[JournalEntry]:
+        """As `journal`."""
+        return await sync_to_async(lambda: self.journal)()
+
     async def aresult(self, timeout: float | None = None) -> Any:
-        """As `result`; the event loop goes on meanwhile."""
-        return await sync_to_async(self.result, thread_sensitive=False)(timeout)
+        """As `result`; it holds no thread between two looks, and the event loop goes on meanwhile.
+
+        A look after the connection failed, as where the database was restarted, tries it and opens another.
+        """
+        look = _Look(self.id, timeout)
+        while not await sync_to_async(_in_order(look.is_over))():  # noqa: ASYNC110 - the run ends in another process, which sets no event here
+            await asyncio.sleep(look.rest())
+        return look.result()
 
     async def asignal(self, name: str, payload: Any = None) -> str:
         """As `signal`."""
         return await sync_to_async(self.signal)(name, payload)
 
-    async def acancel(self, reason: str = "") -> RunStatus:
+    async def acancel(self, reason: str = "", *, actor: Actor = SYSTEM) -> RunStatus:
         """As `cancel`."""
-        return await sync_to_async(self.cancel)(reason)
+        return await sync_to_async(self.cancel)(reason, actor=actor)
 
-    async def aretry(self, from_step: str | None = None) -> None:
+    async def aretry(self, from_step: str | None = None, *, actor: Actor = SYSTEM) -> None:
         """As `retry`."""
-        await sync_to_async(self.retry)(from_step)
+        await sync_to_async(self.retry)(from_step, actor=actor)
 
-    async def apause(self, reason: str = "") -> None:
+    async def apause(self, reason: str = "", *, actor: Actor = SYSTEM) -> None:
         """As `pause`."""
-        await sync_to_async(self.pause)(reason)
+        await sync_to_async(self.pause)(reason, actor=actor)
 
-    async def aresume(self) -> None:
+    async def aresume(self, *, actor: Actor = SYSTEM) -> None:
         """As `resume`."""
-        await sync_to_async(self.resume)()
+        await sync_to_async(self.resume)(actor=actor)
 
-    async def amigrate(self, version: str, *, dry_run: bool = False) -> versions.Migration:
-        """As `migrate`."""
-        return await sync_to_async(self.migrate)(version, dry_run=dry_run)
-
-    async def aresolve(self, step: str, output: Any, reason: str) -> None:
+    async def aresolve(self, step: str, output: Any, reason: str, *, actor: Actor = SYSTEM) -> None:
         """As `resolve`."""
-        await sync_to_async(self.resolve)(step, output, reason)
+        await sync_to_async(self.resolve)(step, output, reason, actor=actor)
+
+    async def amigrate(self, version: str, *, dry_run: bool = False, actor: Actor = SYSTEM) -> versions.Migration:
+        """As `migrate`."""
+        return await sync_to_async(self.migrate)(version, dry_run=dry_run, actor=actor)
 
 
-def _result(run: Run) -> Any:
+class _Look:
+    """One caller's wait for the end of a run: looks at it, and says how long to rest until the next look. Rests by no means itself."""
+
+    def __init__(self, run_id: str, timeout: float | None) -> None:
+        self._id, self._timeout = run_id, timeout
+        self._until = None if timeout is None else time.monotonic() + timeout
+        self._output: Any = None
+
+    def is_over(self) -> bool:
+        """Whether the run has succeeded by now. Raises how it ended else, and `ResultTimeout` where waiting is over or makes no sense."""
+        run = runs.get(self._id)
+        if run.is_terminal:
+            self._output = _output(run)
+            return True
+        if connections[database()].in_atomic_block:
+            raise ResultTimeout(f"run {run.pk} is {run.status}, and this transaction would wait for itself: ask for the result after the commit")
+        if self._until is not None and time.monotonic() >= self._until:
+            raise ResultTimeout(f"run {run.pk} is still {run.status} after {self._timeout} s")
+        return False
+
+    def rest(self) -> float:
+        """Seconds until the next look."""
+        return LOOK_EVERY if self._until is None else max(0.0, min(LOOK_EVERY, self._until - time.monotonic()))
+
+    def result(self) -> Any:
+        """The output, once `is_over`."""
+        return self._output
+
+
+def _in_order(look: Callable[[], bool]) -> Callable[[], bool]:
+    """The same look, with this thread's connection in order before it (`hygiene`)."""
+
+    def call() -> bool:
+        with hygiene.engine_call():
+            return look()
+
+    return call
+
+
+def _output(run: Run) -> Any:
     if run.status == RunStatus.SUCCEEDED:
         return reading.output(run)
     failure = reading.failure(run)

@@ -172,9 +172,13 @@ def nothing_overdue(now: datetime) -> Iterator[Violation]:
 
 
 def no_orphans(now: datetime) -> Iterator[Violation]:
-    """I13: an ended parent leaves no child at work, but for the time the cascade takes; no parent waits for children that are over."""
+    """I13: an ended parent leaves no child at work, but for the time the cascade takes; no parent waits for children that are over.
+
+    A child that was retried after its parent's end was not left by it.
+    """
     over = Run.objects.using(database()).filter(pk=OuterRef("parent"), ended_at__isnull=False, kin_at=None)
-    for child in Run.objects.using(database()).filter(Exists(over), ended_at=None)[:LIMIT]:
+    left = Run.objects.using(database()).filter(Exists(over), ended_at=None).exclude(episode__gt=1, started_at__gt=F("parent__ended_at"))
+    for child in left[:LIMIT]:
         yield Violation("I13", f"run {child.pk}", f"it is {child.status}, its parent {child.parent_id} is over and nothing will end it: cancel it")
     children = Run.objects.using(database()).filter(parent_checkpoint=OuterRef("pk"))
     waited_for = Checkpoint.objects.using(database()).filter(met_at=None, children__gt=0, step__status=StepStatus.WAITING)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.views.decorators.debug import sensitive_variables
 
 from ..errors import InvalidArgument, KeyRefused, NotPermitted, UnknownKey
@@ -112,6 +112,11 @@ def authenticate(text: str) -> Identity:
     return identity_of(key)
 
 
+def good() -> QuerySet[ApiKey]:
+    """The keys that open something now."""
+    return ApiKey.objects.using(database()).filter(Q(expires_at=None) | Q(expires_at__gt=Now()), revoked_at=None)
+
+
 def masked(text: str) -> str:
     """The text with the prefix of each key in it, and nothing of its secret."""
     return _WITHIN.sub(r"ezw_\1_…", text)
@@ -163,7 +168,7 @@ def create(
     if isinstance(by, Identity):
         expires_at = _checked_giver(by, granted, project, app, expires_at)
         granted = permissions.given_on(granted, by.grants)
-    _check_end(expires_at, now)
+    expires_at = _checked_end(expires_at, now)
     prefix = "".join(secrets.choice(_ALPHABET) for _ in range(_PREFIX_LENGTH))
     secret = secrets.token_hex(_SECRET_BYTES)
     key = ApiKey.objects.using(database()).create(
@@ -219,13 +224,18 @@ def _checked_giver(by: Identity, grants: Collection[str], project: Project, app:
     return expires_at or by.expires_at
 
 
-def _check_end(expires_at: datetime | None, now: datetime) -> None:
+def _checked_end(expires_at: datetime | None, now: datetime) -> datetime | None:
+    """The end of a key in UTC, as it is stored and shown."""
     if expires_at is None:
-        return
+        return None
     if expires_at.tzinfo is None:
         raise InvalidArgument("expires_at", "an aware datetime is needed: 09:00 of which time zone?")
-    if expires_at.astimezone(UTC) <= now:
+    if expires_at <= now:
         raise InvalidArgument("expires_at", "a moment to come is needed: such a key would never be good")
+    try:
+        return expires_at.astimezone(UTC)
+    except OverflowError:
+        raise InvalidArgument("expires_at", "no moment that a database can hold: leave it out for a key without an end") from None
 
 
 def _own_app(project: Project, app: App | None) -> App | None:

@@ -44,5 +44,5 @@ class Limits:
 
 def newest(app_id: int, workflow: str) -> Limits:
     """The limits that count for a workflow now: one statement."""
-    row = Definition.objects.using(database()).filter(app=app_id, workflow=workflow).order_by("-pk").values_list("version", "pk").first()
+    row = Definition.objects.using(database()).filter(app=app_id, workflow=workflow).order_by(*catalog.NEWEST).values_list("version", "pk").first()
     return Limits() if row is None else Limits.of(catalog.plan(*row))

@@ -6,11 +6,12 @@ is done alone, afterwards.
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from django.db import connections
 from django.db.models import Model, QuerySet
@@ -24,6 +25,9 @@ from .transactions import QUERY_KEYS, batched, database
 from .work import Work
 
 M = TypeVar("M", bound=Model)
+
+PAUSES: Final = (0.01, 0.03, 0.06)
+"""Seconds between the tries of `insist`."""
 
 
 @dataclass(slots=True)
@@ -85,6 +89,26 @@ def hold(run_id: uuid.UUID | str) -> Held:
     if run is None:
         raise UnknownRun(f"there is no run {run_id}")
     return Held(run, catalog.plan_of(run), Work(read_at(run)))
+
+
+def hold_if_free(run_id: uuid.UUID) -> Held | None:
+    """As `hold`, but waiting for nobody: None where somebody holds the run. Raises `UnknownRun`."""
+    held, _ = hold_free([run_id])
+    if not held and not Run.objects.using(database()).filter(pk=run_id).exists():
+        raise UnknownRun(f"there is no run {run_id}")
+    return held.get(run_id)
+
+
+def insist(act: Callable[[], bool]) -> bool:
+    """Do what passes a held run over until it was done, or somebody holds the run for longer than a verb of it takes; says whether it was done.
+
+    For after a commit, so that two verbs that meet by chance leave nothing to the next tick: a tenth of a second at most, outside any transaction.
+    """
+    for pause in PAUSES:
+        if act():
+            return True
+        time.sleep(pause)
+    return act()
 
 
 def hold_free(run_ids: Iterable[uuid.UUID]) -> tuple[dict[uuid.UUID, Held], Work | None]:

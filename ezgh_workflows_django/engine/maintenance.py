@@ -1,32 +1,35 @@
 """The engine's own duties, and the tick that sees to them.
 
-One statement asks for the earliest moment anything is due; one process ticks at a time, by a guarded write of the tick's row.
-Idempotent, in small batches, safe in any number of processes at once; the next tick carries on where one was lost.
+One statement asks for the earliest moment anything is due; of those who ask at one moment one ticks, by a guarded write of the tick's row.
+While it is at work another may find more that is due, and tick beside it: idempotent, in small batches, each row under its own lock, a tick
+is safe in any number of processes at once; the next one carries on where one was lost. A duty that fails,
+whatever it raises, is logged and passed over: the others have their turn, and it is tried again with the next tick.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from django.db import DatabaseError, InterfaceError, connections
 from django.db.models import QuerySet, Subquery
 
 from ..conf import app_settings
 from ..models import Definition, Event, Lease, Rate, Run, Schedule, Step, Tick, Timetable, Worker
 from ..protocol.states import RunStatus
-from . import backlog, due_runs, events, figures, firing, following, kin, marks, new_limits, reclaim, retention, runs, timers, turns, workers
+from . import backlog, due_runs, events, figures, firing, following, kin, marks, new_limits, pulse, reclaim, retention, runs, timers, turns, workers
 from .clock import Now, read_at
+from .pulse import TICK_ROW, Pulse
 from .transactions import database, verb
 
-BATCH = 200
-ROUNDS = 25
-"""How many batches of one duty a tick deals with at most, so that no duty keeps the others waiting."""
+logger = logging.getLogger("ezgh_workflows.maintenance")
 
-TICK_ROW = 1
-FRESH = timedelta(seconds=5)
-"""A tick that finds nothing due writes its row only this often."""
+BATCH = 100
+ROUNDS = 50
+"""How many batches of one duty a tick deals with at most, so that no duty keeps the others waiting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,15 @@ class Duty:
 class Ticked:
     """What a tick found: the database's moment, the next moment anything is due, and how many rows were dealt with.
 
-    `lenient_until` is when leases are looked at again, after a gap in which nobody's heartbeats could land.
+    `lenient_until` is when leases are looked at again, after a gap in which nobody's heartbeats could land. `has_more`: so much was due that
+    some of it is left to the next tick.
     """
 
     now: datetime
     next_due: datetime | None
     handled: int
     lenient_until: datetime | None = None
+    has_more: bool = False
 
 
 def _nothing() -> timedelta:
@@ -81,12 +86,7 @@ DUTIES: Final[tuple[Duty, ...]] = (
         workers.forget_lost,
         patient=True,
     ),
-    Duty(
-        "retention",
-        lambda: Run.objects.filter(ended_at__isnull=False).order_by("ended_at").values("ended_at")[:1],
-        lambda: app_settings.RETENTION,
-        retention.run_once,
-    ),
+    Duty("retention", retention.earliest, lambda: app_settings.RETENTION, retention.run_once),
     Duty(
         "event retention",
         lambda: Event.objects.filter(run=None, due_at=None).order_by("created_at").values("created_at")[:1],
@@ -98,20 +98,24 @@ DUTIES: Final[tuple[Duty, ...]] = (
 
 
 def tick() -> Ticked:
-    """See to everything that is due. One statement where nothing is, and a write every five seconds."""
+    """See to everything that is due, the most urgent first. One statement where nothing is, and a write every five seconds.
+
+    What is left after a while is the next tick's. Raises what the database does where it can't be reached.
+    """
     row, due = _look()
     late = [moment for moment in due.values() if moment is not None and moment <= row.now]
-    lenient_until = _lenient_until(row)
-    if not late and row.now - row.ticked_at < _freshness():
+    lenient_until = pulse.lenient_until(row, read_at(row))
+    if not late and row.now - row.ticked_at < pulse.freshness():
         return Ticked(row.now, _next(due, row.now), 0, lenient_until)
     if not _take_turn(row, [moment for moment in _unsteady(due) if moment <= row.now]):
         return Ticked(row.now, _next(due, row.now), 0, lenient_until)
     handled = 0
-    for each in DUTIES:
-        moment = due[each.name]
-        if moment is not None and moment <= row.now and not (each.patient and lenient_until and row.now < lenient_until):
-            handled += _work_off(each, row.now)
-    return Ticked(row.now, _next(due, row.now), handled, lenient_until)
+    with pulse.of_tick(row.now, lenient_until) as mine:
+        for each in DUTIES:
+            moment = due[each.name]
+            if moment is not None and moment <= row.now and not (each.patient and mine.is_lenient):
+                handled += _try_to_work_off(each, mine)
+    return Ticked(row.now, _next(due, row.now), handled, mine.lenient_until, mine.has_more)
 
 
 def status() -> Tick | None:
@@ -140,30 +144,45 @@ def _take_turn(row: Any, late: list[datetime]) -> bool:
     """Whether this process is the one that ticks now: the row is as it was read."""
     lateness_ms = round((row.now - min(late)).total_seconds() * 1000) if late else 0
     turn = Tick.objects.using(database()).filter(pk=TICK_ROW, ticked_at=row.ticked_at)
-    return turn.update(ticked_at=row.now, lenient_until=_lenient_until(row), lateness_ms=lateness_ms) == 1
+    return turn.update(ticked_at=row.now, lenient_until=pulse.lenient_until(row, read_at(row)), lateness_ms=lateness_ms) == 1
 
 
-def _lenient_until(row: Any) -> datetime | None:
-    """After a gap longer than a lease lives nobody's heartbeats could land: the healthy get one TTL to be heard of again."""
-    now = read_at(row)
-    if now - row.ticked_at > app_settings.LEASE_TTL:
-        return now + app_settings.LEASE_TTL
-    until: datetime | None = row.lenient_until
-    return until if until is not None and until > now else None
+def _try_to_work_off(each: Duty, mine: Pulse) -> int:
+    try:
+        return _work_off(each, mine)
+    except (DatabaseError, InterfaceError):
+        if not _is_there():
+            raise
+        logger.exception("the duty of %s failed; the next tick tries again", each.name)
+    except Exception:  # no duty must ever stop the others (spec: engine.md "Time")
+        logger.exception("the duty of %s failed; the next tick tries again", each.name)
+    return 0
 
 
-def _freshness() -> timedelta:
-    return min(FRESH, app_settings.LEASE_TTL / 4)
-
-
-def _work_off(each: Duty, now: datetime) -> int:
+def _work_off(each: Duty, mine: Pulse) -> int:
     handled = 0
     for _ in range(ROUNDS):
-        count = each.run_once(now, BATCH)
+        count = each.run_once(mine.now, BATCH)
         handled += count
+        mine.look()
         if count < BATCH:
+            return handled
+        if mine.is_turn_over:
             break
+    mine.has_more = True
     return handled
+
+
+def _is_there() -> bool:
+    """Whether the other duties have a database to work on, on a new connection if need be. Raises what it does where it can't be reached."""
+    connection = connections[database()]
+    if connection.connection is not None and connection.is_usable():
+        return True
+    if connection.in_atomic_block:
+        return False
+    connection.close()
+    connection.ensure_connection()
+    return True
 
 
 def _due_runs() -> QuerySet[Run]:

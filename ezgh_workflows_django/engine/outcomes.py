@@ -18,7 +18,8 @@ from ..errors import InvalidPayload
 from ..models import Lease, Step
 from ..protocol import codec
 from ..protocol import notes as noted
-from ..protocol.messages import Answer, Failure, Outcome, Refused, Report
+from ..protocol.failures import Failure, Refused
+from ..protocol.outcomes import Answer, Outcome, Report
 from ..protocol.states import ENGINE_CLASSES, Delivery, FailureClass, LeaseStatus, StepKind, StepStatus
 from . import groups, parking, payloads, progress, refusals, state, suspensions, usage, workers
 from .locking import Held
@@ -47,7 +48,7 @@ class _Ready:
 def report(reports: Sequence[Report]) -> list[Answer]:
     """Take outcomes; one answer each, in order. Locks each lease's run; a refused or invalid one changes nothing.
 
-    An outcome that could not be stored (too large, not JSON, a class of the engine's own) is answered `invalid`.
+    An outcome that could not be stored (not JSON, a class of the engine's own) is answered `invalid`, one that is too large `payload_too_large`.
     Of two outcomes of one lease the first is taken first, as if they had come in two calls.
     """
     answers: dict[int, Answer] = {}
@@ -77,7 +78,7 @@ def _report_each(reports: Iterable[Report]) -> dict[str, Answer]:
         try:
             ready[item.lease_id] = _prepare(item.outcome)
         except InvalidPayload as error:
-            answers[item.lease_id] = _refuse(item.lease_id, Refused("invalid", str(error)))
+            answers[item.lease_id] = _refuse(item.lease_id, refusals.unfit(error))
     answers.update(groups.each(ready, _apply, _refuse))
     return answers
 
@@ -88,6 +89,7 @@ def _prepare(outcome: Outcome) -> _Ready:
         failure = checked_failure(Failure(class_=outcome.class_, message=outcome.message or "", type=outcome.type))
     if outcome.status is LeaseStatus.SUSPENDED:
         suspensions.check(outcome.waits)
+        suspensions.check_noted(outcome.noted)
     return _Ready(
         outcome=outcome,
         output=payloads.to_text(outcome.output, "output") if failure is None else None,
@@ -128,7 +130,7 @@ def _complete(held: Held, lease: Lease, ready: _Ready) -> Answer:
 
 def _suspend(held: Held, lease: Lease, ready: _Ready) -> Answer:
     state.patch(held, ready.state)
-    parking.park(held, lease, ready.outcome.waits, ready.outcome.mode, ready.stored)
+    parking.park(held, lease, ready.outcome.waits, ready.outcome.mode, ready.stored, ready.outcome.noted)
     return _answer(held, lease)
 
 

@@ -6,20 +6,18 @@ what came in between is found by the look that opening begins with. A checkpoint
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Exists, OuterRef
-
 from ..definitions.durations import MAX_SPAN_MS
 from ..errors import InvalidPayload
-from ..models import App, Checkpoint, Event, Lease, Run, Step, Wait
+from ..models import App, Checkpoint, Event, Lease, Step, Wait
 from ..protocol import codec
-from ..protocol.messages import WaitFor
+from ..protocol.durable import WaitFor
 from ..protocol.states import CheckpointKind, LeaseStatus, Mode, StepStatus, WaitKind
-from . import payloads, progress, waits
+from . import child_ends, payloads, progress, waits
 from .locking import Held
 from .refusals import BY_WORKER
 from .transactions import database
@@ -56,15 +54,17 @@ class _Met:
     moment: datetime
     wait: Wait | None = None
     is_late: bool = False
+    episodes: str | None = None
 
     @property
     def takes_an_event(self) -> bool:
         return self.wait is not None and not self.is_late
 
 
-def park(held: Held, lease: Lease, asked: Sequence[WaitFor], mode: Mode, outcome: str) -> None:
+def park(held: Held, lease: Lease, asked: Sequence[WaitFor], mode: Mode, outcome: str, noted: Sequence[str] = ()) -> None:
     """End a pass: the lease is over, and the step waits for these, or is ready at once where what it needs is there already.
 
+    `noted` is kept with what the passes before said, and given back with each lease: the body's worker knows by it what it has sent.
     Raises `InvalidPayload` for a wait that can't be: a retry of nothing, children nobody started, a name of another kind.
     """
     step = lease.step
@@ -79,7 +79,7 @@ def park(held: Held, lease: Lease, asked: Sequence[WaitFor], mode: Mode, outcome
     held.work.record(
         held.run, "step.parked", step=step.name, attempt=lease.attempt, worker=lease.worker_name, mode=mode, waits=list(parked.names[:_SHOWN]), count=len(rows)
     )
-    held.work.move(step, has_checkpoints=True, reclaims=0, parked=parked.to_text(), timer_at=None, **_resting(open_rows))
+    held.work.move(step, has_checkpoints=True, reclaims=0, parked=parked.to_text(), timer_at=None, **_resting(open_rows), **_noted(step, noted))
     if len(open_rows) < len(rows) and (mode is Mode.ANY or not open_rows):
         return _wake(held, step)
     opened = _open_waits(held, step, [row for row in open_rows if row.kind == CheckpointKind.EVENT])
@@ -101,8 +101,8 @@ def look(held: Held, step: Step) -> list[Event]:
 
 
 def _settle(held: Held, step: Step, mode: Mode, rows: Sequence[Checkpoint], opened: dict[str, Wait]) -> list[Event]:
-    at_work = _with_children_at_work(rows)
-    come = filter(None, (_come(held, row, opened.get(row.name), at_work) for row in rows))
+    ends = child_ends.look([row.pk for row in rows if row.kind in _OF_CHILDREN])
+    come = filter(None, (_come(held, row, opened.get(row.name), ends) for row in rows))
     found = sorted(come, key=lambda met: (met.moment, met.checkpoint.pos, met.checkpoint.name))
     if mode is Mode.ANY:  # the earliest wins; a second event stays where it is, for whoever asks for it
         found = found[:1] + [met for met in found[1:] if not met.takes_an_event and not met.is_late]
@@ -116,10 +116,10 @@ def _settle(held: Held, step: Step, mode: Mode, rows: Sequence[Checkpoint], open
     return taken
 
 
-def _come(held: Held, row: Checkpoint, wait: Wait | None, at_work: Container[int]) -> _Met | None:
+def _come(held: Held, row: Checkpoint, wait: Wait | None, ends: child_ends.Ends) -> _Met | None:
     """What is there for an open checkpoint now, if anything."""
     if row.kind in _OF_CHILDREN:
-        return None if row.pk in at_work else _Met(row, held.now)
+        return None if row.pk in ends.at_work else _Met(row, held.now, episodes=ends.episodes(row.pk))
     if wait is not None:
         event = waits.find(wait)
         if event is not None:
@@ -145,6 +145,8 @@ def _meet(held: Held, step: Step, met: _Met, taken: list[Event]) -> bool:
         result = {"timed_out": True}
         if met.wait is not None:
             met.wait.delete(using=database())
+    elif met.episodes is not None:
+        result = {"episodes": met.episodes}
     held.work.move(row, met_at=held.now, due_at=None, **result)
     held.work.record(held.run, "checkpoint.met", step=step.name, name=row.name, of=row.kind, timed_out=met.is_late)
     return True
@@ -162,13 +164,17 @@ def _resting(rows: Iterable[Checkpoint]) -> dict[str, Any]:
     return {"status": StepStatus.SLEEPING if timed else StepStatus.WAITING}
 
 
-def _with_children_at_work(rows: Iterable[Checkpoint]) -> Container[int]:
-    """The keys of those of these checkpoints that have children which are not over: one statement, none where none is of children."""
-    keys = [row.pk for row in rows if row.kind in _OF_CHILDREN]
-    if not keys:
-        return ()
-    at_work = Run.objects.using(database()).filter(parent_checkpoint=OuterRef("pk"), ended_at=None)
-    return set(Checkpoint.objects.using(database()).filter(Exists(at_work), pk__in=keys).values_list("pk", flat=True))
+def _noted(step: Step, more: Sequence[str]) -> dict[str, Any]:
+    if not more:
+        return {}
+    together = dict.fromkeys((*noted_of(step), *more))
+    return {"noted": codec.dumps(list(together), limit=None, what="noted")}
+
+
+def noted_of(step: Step) -> tuple[str, ...]:
+    """What the passes before have told as noted, in that order."""
+    stored: Any = payloads.from_text(step.noted)
+    return tuple(stored or ())
 
 
 def _open_waits(held: Held, step: Step, rows: Sequence[Checkpoint]) -> dict[str, Wait]:

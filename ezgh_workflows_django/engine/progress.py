@@ -12,17 +12,16 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ..conf import app_settings
-from ..definitions.plan import PlanStep
+from ..definitions.plan import ON_FAILURE, PlanStep
 from ..errors import ExpressionError, InvalidPayload
 from ..models import Lease, Step, Wait
 from ..protocol import codec
-from ..protocol.messages import Failure
+from ..protocol.failures import Failure
 from ..protocol.states import TERMINAL_STEP, FailureClass, LeaseStatus, RunStatus, StepKind, StepStatus
-from . import announce, inputs, slots, waits
+from . import announce, compensation, inputs, slots, waits
 from .locking import Held
 from .transactions import database
 
-ON_FAILURE = "on_failure"
 PRIORITY_WEIGHT = timedelta(seconds=60)
 COMPENSATION_LIMIT = timedelta(hours=24)
 
@@ -79,13 +78,16 @@ def fail(held: Held, step: Step, failure: Failure, by: Lease | None = None) -> N
 def fall(held: Held, ending_as: RunStatus, failure: Failure, input_text: str | None) -> None:
     """The run will end as `ending_as`: everything else in it is cut short, and `on_failure` runs if there is one."""
     held.work.move(held.run, failure=_text(failure), ending_as=ending_as)
-    by = "run" if ending_as is RunStatus.TIMED_OUT else "engine"
-    cut_short(held, by)
-    if held.plan.on_failure is None or _has_no_slot(held):
+    is_over = held.plan.on_failure is None or _has_no_slot(held)
+    # A body hears that its run is over only where it is: a run that compensates still has something to claim.
+    cut_short(held, "run" if is_over and ending_as is RunStatus.TIMED_OUT else "engine")
+    if is_over:
         return _finish(held, ending_as)
-    unacknowledged = _unacknowledged(held)
+    unacknowledged = compensation.unacknowledged(held)
     _enter_failing(held)  # before the compensation is made ready: a run that is paused offers nothing, and it may have been
-    _arm_on_failure(held, input_text, blockers=unacknowledged)
+    step = compensation.arm(held, input_text, blockers=unacknowledged)
+    if unacknowledged == 0:
+        make_ready(held, step, held.now)
     held.work.record(held.run, "run.failing", ending_as=ending_as, failure=failure.to_json(), unacknowledged=unacknowledged)
     return None
 
@@ -142,7 +144,9 @@ def freeze(held: Held) -> None:
 
 
 def thaw(held: Held) -> None:
-    """Let the run's ready steps be claimed again."""
+    """Let the run's ready steps be claimed again, but where it is still paused."""
+    if held.run.is_paused:
+        return
     held.forget_steps()
     for step in Step.objects.using(database()).filter(run=held.run, status=StepStatus.READY, claim_order=None):
         held.work.move(step, claim_order=claim_order(step.available_at or held.now, held.run.priority))
@@ -154,12 +158,12 @@ def acknowledge(held: Held, lease: Lease) -> None:
     held.work.move(lease, acknowledged_at=held.now, due_at=None)
     if held.run.ending_as is None or held.run.is_terminal:
         return
-    compensation = held.find(ON_FAILURE)
-    if compensation is None or compensation.status != StepStatus.BLOCKED:
+    step = held.find(ON_FAILURE)
+    if step is None or step.status != StepStatus.BLOCKED:
         return
-    held.work.move(compensation, blockers=compensation.blockers - 1)
-    if compensation.blockers == 0:
-        make_ready(held, compensation, held.now)
+    held.work.move(step, blockers=step.blockers - 1)
+    if step.blockers == 0:
+        make_ready(held, step, held.now)
 
 
 def cut_short(held: Held, by: str) -> None:
@@ -179,9 +183,7 @@ def _cut_all_short(several: Sequence[Held], by: str) -> None:
         held.work.move(held.run, open_steps=0)
         see_to_kin(held)
     for lease in Lease.objects.using(database()).select_related("step").filter(run__in=runs, live_step__isnull=False):
-        held = runs[lease.run_id]
-        end_lease(held, lease, LeaseStatus.CANCELLED, by, cut=lease.status != LeaseStatus.OFFERED or lease.may_have_run)
-        held.work.record(held.run, "lease.cancelled", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name)
+        cancel_lease(runs[lease.run_id], lease, by)
 
 
 def see_to_kin(held: Held) -> None:
@@ -201,6 +203,12 @@ def end_lease(held: Held, lease: Lease, status: LeaseStatus, by: str, *, cut: bo
     held.work.move(lease, status=status, ended_by=by, live_step=None, ended_at=held.now, cut_at=cut_at, due_at=window_ends, **fields)
 
 
+def cancel_lease(held: Held, lease: Lease, by: str) -> None:
+    """End a lease before its body has ended; one that was only offered has no body to wait for."""
+    end_lease(held, lease, LeaseStatus.CANCELLED, by, cut=lease.status != LeaseStatus.OFFERED or lease.may_have_run)
+    held.work.record(held.run, "lease.cancelled", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name)
+
+
 def live_again(held: Held, lease: Lease) -> None:
     """The worker of an orphaned lease has come back within its window: it is a started lease again."""
     if lease.status != LeaseStatus.ORPHANED:
@@ -209,11 +217,6 @@ def live_again(held: Held, lease: Lease) -> None:
     due_at = expires_at if lease.timeout_at is None else min(expires_at, lease.timeout_at)
     held.work.move(lease, status=LeaseStatus.STARTED, orphaned_at=None, expires_at=expires_at, due_at=due_at)
     held.work.record(held.run, "lease.recovered", step=lease.step.name, attempt=lease.attempt, worker=lease.worker_name)
-
-
-def _unacknowledged(held: Held) -> int:
-    held.work.flush()
-    return Lease.objects.using(database()).filter(run=held.run, cut_at__isnull=False, acknowledged_at=None).count()
 
 
 def _unblocked(held: Held, step: Step) -> Iterable[Step]:
@@ -245,7 +248,7 @@ def _close(held: Held, step: Step, status: StepStatus, *, by: Lease | None = Non
 
 
 def _finish(held: Held, status: RunStatus) -> None:
-    held.work.move(held.run, status=status, ended_at=held.now, due_at=None, paused_from=None, attention=False)
+    held.work.move(held.run, status=status, ended_at=held.now, kept_since=held.now, due_at=None, paused_from=None, attention=False)
     held.work.record(held.run, f"run.{status}")
     see_to_kin(held)
     _see_to_slot(held)
@@ -266,13 +269,16 @@ def _see_to_slot(held: Held) -> None:
 
 
 def _has_no_slot(held: Held) -> bool:
-    """Whether the run's compensation would hold a slot that it has not been given: then nothing of this episode has begun either."""
+    """Whether the run's compensation would hold a slot, or take a turn, that it has not been given: then nothing of this episode has begun either.
+
+    Where nothing has to be given, every run that fails or times out compensates, begun or not (spec: engine.md "States").
+    """
     return slots.is_limited(held.run) and not slots.is_admitted(held.run)
 
 
 def _park(held: Held, failure: Failure) -> None:
     """The step's retries are spent and its policy asks for a person: the run waits with the step failed."""
-    before = held.run.paused_from or held.run.status
+    before = held.run.paused_from if held.run.attention else held.run.status
     held.work.move(held.run, status=RunStatus.PAUSED, paused_from=before, attention=True, failure=_text(failure))
     held.work.record(held.run, "run.needs_attention", step=failure.step or "", failure=failure.to_json())
     freeze(held)
@@ -280,7 +286,7 @@ def _park(held: Held, failure: Failure) -> None:
 
 def _enter_failing(held: Held) -> None:
     """An operator's pause outlasts a failure; a run that had only needed attention goes on to compensate."""
-    if held.run.is_paused and not held.run.attention:
+    if held.run.is_paused_by_hand:
         held.work.move(held.run, paused_from=RunStatus.FAILING)
     else:
         held.work.move(held.run, status=RunStatus.FAILING, paused_from=None)
@@ -294,27 +300,3 @@ def _ending(held: Held) -> RunStatus:
 
 def _text(failure: Failure) -> str:
     return codec.dumps(failure.to_json(), limit=None, what="failure")
-
-
-def _arm_on_failure(held: Held, input_text: str | None, *, blockers: int) -> None:
-    held.work.move(held.run, open_steps=1)
-    step = held.find(ON_FAILURE) or _compensation_step(held)
-    held.adopt([step])
-    held.work.move(step, status=StepStatus.BLOCKED, input=input_text, blockers=blockers, failures=0, reclaims=0, output=None, failure=None, ended_at=None)
-    if blockers == 0:
-        make_ready(held, step, held.now)
-
-
-def _compensation_step(held: Held) -> Step:
-    sibling = Step.objects.using(database()).filter(run=held.run).order_by("position")[0]
-    return Step.objects.using(database()).create(
-        run=held.run,
-        revision_id=sibling.revision_id,
-        definition_id=sibling.definition_id,
-        name=ON_FAILURE,
-        position=len(held.plan.steps),
-        kind=StepKind.ON_FAILURE,
-        status=StepStatus.BLOCKED,
-        partition=sibling.partition,
-        blockers=1,
-    )

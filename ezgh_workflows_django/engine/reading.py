@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ..models import Checkpoint, Lease, Run, Step, Wait
-from ..protocol.messages import Failure
+from ..protocol.failures import Failure
 from ..protocol.states import RunStatus, StepStatus
 from . import catalog, inputs, limits, payloads, slots
 from .transactions import database

@@ -11,39 +11,44 @@ from datetime import datetime
 from typing import Final
 
 from django.db import connections
+from django.db.models import Q
 
 from ..conf import app_settings
 from ..definitions.durations import in_words
 from ..models import Lease
-from ..protocol.messages import Failure
+from ..protocol.failures import Failure
 from ..protocol.states import Delivery, FailureClass, LeaseStatus
-from . import announce, duty, outcomes, progress
-from .locking import Held
+from . import announce, duty, outcomes, progress, runs
+from .locking import Held, locked
 from .refusals import BY_ENGINE
 from .transactions import database
 
 
 def run_once(now: datetime, limit: int) -> int:
-    """Deal with up to `limit` leases whose moment has come, the earliest first; returns how many were looked at."""
-    due = Lease.objects.using(database()).filter(due_at__lte=now).order_by("due_at").values_list("pk", "run_id")[:limit]
-    return duty.each(list(due), _act, lambda pk: _postpone(pk, now))
+    """Deal with up to `limit` leases whose moment has come, the earliest first; returns how many were dealt with."""
+    due = Lease.objects.using(database()).filter(due_at__lte=now).order_by("due_at")
+    return duty.work_off(due, limit, see_to, lambda _, lease_id: _postpone(lease_id, now))
 
 
-def _act(held: Held, lease_id: uuid.UUID) -> None:
+def see_to(held: Held, lease_id: uuid.UUID) -> None:
+    """Deal with a lease if its moment has come; what the run's deadline was due before is the deadline's."""
     lease = _locked(lease_id)
     if lease is None or lease.due_at is None or lease.due_at > held.now:
-        return
+        return None
+    if runs.is_past_deadline(held, lease.due_at):
+        from . import due_order  # it times leases out, and so stands on this module
+
+        return due_order.meet_deadline(held)
     held.adopt_new([lease.step])
     lease.step = held.steps([lease.step.name])[0]
-    _ACTS.get(LeaseStatus(lease.status), progress.acknowledge)(held, lease)
+    return _ACTS.get(LeaseStatus(lease.status), _settle)(held, lease)
 
 
 def _locked(lease_id: uuid.UUID) -> Lease | None:
-    """The lease under its own lock, so that no heartbeat lands between this look and the write."""
+    """The lease under its own lock, so that no heartbeat lands between this look and the write; None where one is at it: it is passed over."""
     leases = Lease.objects.using(database()).filter(pk=lease_id)
-    features = connections[database()].features
-    if features.has_select_for_update:
-        list(leases.select_for_update(no_key=features.has_select_for_no_key_update).values_list("pk"))
+    if connections[database()].features.has_select_for_update and not locked(leases, skip_locked=True).values_list("pk"):
+        return None
     return leases.select_related("step").first()
 
 
@@ -104,8 +109,17 @@ def _reclaim(held: Held, lease: Lease) -> None:
     return progress.make_ready(held, lease.step, held.now, started_at=None)
 
 
+def _settle(held: Held, lease: Lease) -> None:
+    """A lease that is over: its body was cut short and never heard of again. Where it was not, nothing waits for it."""
+    if lease.cut_at is not None and lease.acknowledged_at is None:
+        progress.acknowledge(held, lease)
+    else:
+        held.work.move(lease, due_at=None)
+
+
 def _postpone(lease_id: uuid.UUID, now: datetime) -> None:
-    Lease.objects.using(database()).filter(pk=lease_id).update(due_at=duty.later(now))
+    awaited = Q(live_step__isnull=False) | Q(cut_at__isnull=False, acknowledged_at=None)
+    duty.move_free(Lease.objects.using(database()).filter(awaited, pk=lease_id, due_at__lte=now), due_at=duty.later(now))
 
 
 _ACTS: Final[dict[LeaseStatus, Callable[[Held, Lease], None]]] = {
@@ -113,4 +127,4 @@ _ACTS: Final[dict[LeaseStatus, Callable[[Held, Lease], None]]] = {
     LeaseStatus.STARTED: _overdue,
     LeaseStatus.ORPHANED: _abandoned,
 }
-"""By the status a due lease has; every other one is over, and its body was cut short."""
+"""By the status a due lease has; every other one is over."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..errors import InvalidPayload, PayloadTooLarge
 from ..models import Lease, RefusedCall
-from ..protocol.messages import Refused
+from ..protocol.failures import Refused
 from ..protocol.states import LIVE_LEASE, Delivery, LeaseStatus, Refusal
 from . import payloads, progress
 from .locking import Held
@@ -37,6 +38,11 @@ def of_outcome(lease: Lease, *, body_ran: bool) -> Refused | None:
     if lease.delivery == Delivery.AT_MOST_ONCE and lease.status == LeaseStatus.OFFERED and body_ran:
         return Refused(Refusal.NOT_STARTED, f"lease {lease.pk} is at_most_once and was never started: call started before the body")
     return None
+
+
+def unfit(error: InvalidPayload) -> Refused:
+    """Why a call that brings what can't be kept is refused: it is too large, or something else is wrong with it."""
+    return Refused("payload_too_large" if isinstance(error, PayloadTooLarge) else "invalid", str(error))
 
 
 def note(held: Held, lease: Lease, refused: Refused, call: str) -> None:

@@ -10,15 +10,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db.models import QuerySet
+
 from ..definitions.graph import Workflow
 from ..definitions.plan import ON_FAILURE
+from ..definitions.registry import registry
 from ..errors import UnknownStep
-from ..models import Run, Step
+from ..models import Definition, Run, Step
 from ..protocol import leases_json
-from ..protocol.messages import Failure, Lease
-from ..protocol.states import StepStatus
+from ..protocol.failures import Failure
+from ..protocol.messages import Lease
+from ..protocol.states import LIVE_RUN, TERMINAL_RUN, StepStatus
 from ..worker import rehearsal
-from . import describing, payloads
+from . import describing, payloads, tenancy
 from .transactions import database
 
 FORMAT = 1
@@ -68,14 +72,37 @@ def recordings(run: Run) -> Iterator[Recording]:
 
 
 def of_runs(workflow: str | None = None, since: datetime | None = None, limit: int | None = None) -> Iterator[Recording]:
-    """The journals of stored runs, the newest first, at most `limit`: of one workflow, of runs that were created at `since` or later."""
-    steps = Step.objects.using(database()).filter(has_checkpoints=True).select_related("run").order_by("-pk")
+    """The journals of stored runs, at most `limit`: those of runs in flight first, then of those that are over, each the newest first.
+
+    Of one workflow, of runs that were created at `since` or later. A run that ends meanwhile may come twice.
+    """
+    left = limit
+    for steps in _with_journals(workflow, since):
+        for step in steps.select_related("run").order_by("-pk")[:left].iterator(chunk_size=200):
+            left = None if left is None else left - 1
+            yield recording(step.run, step)
+
+
+def count(workflow: str | None = None, since: datetime | None = None) -> tuple[int, int]:
+    """How many journals `of_runs` has without a limit: of runs in flight, and of those that are over."""
+    in_flight, over = (steps.count() for steps in _with_journals(workflow, since))
+    return in_flight, over
+
+
+def is_known(workflow: str) -> bool:
+    """Whether this code or the site's own project has a workflow of that name. One statement at most."""
+    own = Definition.objects.using(database()).filter(app__project=tenancy.own_project(), workflow=workflow)
+    return any(each.name == workflow for each in registry) or own.exists()
+
+
+def _with_journals(workflow: str | None, since: datetime | None) -> tuple[QuerySet[Step], QuerySet[Step]]:
+    """Steps that stored anything, of the site's own runs: in flight, and over. What is called alike in other projects is other code."""
+    steps = Step.objects.using(database()).filter(has_checkpoints=True, run__app__project=tenancy.own_project())
     if workflow is not None:
         steps = steps.filter(run__workflow=workflow)
     if since is not None:
         steps = steps.filter(run__created_at__gte=since)
-    for step in steps[:limit].iterator(chunk_size=200):
-        yield recording(step.run, step)
+    return steps.filter(run__status__in=LIVE_RUN), steps.filter(run__status__in=TERMINAL_RUN)
 
 
 def fault(recorded: Recording, workflow: Workflow, *, exactly: bool = False) -> str | None:

@@ -1,4 +1,4 @@
-"""The verbs an operator or a caller has for a run: cancel, pause, resume; and the duty of deadlines."""
+"""The verbs an operator or a caller has for a run: cancel, pause and its undoing; and the duty of deadlines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 from ..errors import RunTerminal, UnknownRun
 from ..models import App, Run
-from ..protocol.messages import Failure
+from ..protocol.failures import Failure
 from ..protocol.states import TERMINAL_RUN, FailureClass, RunStatus
 from . import duty, progress, trail
 from .locking import Held, hold
@@ -63,23 +63,21 @@ def pause(run_id: uuid.UUID | str, reason: str = "", actor: Actor = trail.SYSTEM
     held.work.finish()
 
 
-@verb
-def unpause(run_id: uuid.UUID | str, actor: Actor = trail.SYSTEM) -> bool:
-    """Undo `pause`: what was made ready meanwhile is offered. False where the run needs attention, which takes a `retry`.
+def unpause(held: Held, actor: Actor = trail.SYSTEM) -> None:
+    """Undo `pause`: what was made ready meanwhile is offered, but where the run needs attention, too, which takes a `retry`.
 
-    Locks the run. A run that is not paused is left as it is. Raises `UnknownRun`, `RunTerminal`.
+    Works under the run's lock. A run that nobody paused is left as it is. Raises `RunTerminal`.
     """
-    held = hold(run_id)
     if held.run.is_terminal:
-        raise RunTerminal(f"run {run_id} is {held.run.status}: there is nothing to resume")
+        raise RunTerminal(f"run {held.run.pk} is {held.run.status}: there is nothing to resume")
+    if not held.run.is_paused_by_hand:
+        return
     if held.run.attention:
-        return False
-    if held.run.is_paused:
+        held.work.move(held.run, paused_from=RunStatus.RUNNING, reason="")
+    else:
         _unpause(held)
-        held.work.record(held.run, "run.resumed", by=actor[1])
-        tell_trail(held, "ResumeRun", actor)
-        held.work.finish()
-    return True
+    held.work.record(held.run, "run.resumed", by=actor[1])
+    tell_trail(held, "ResumeRun", actor)
 
 
 def expire(held: Held) -> None:
@@ -93,20 +91,41 @@ def deadline_binds(held: Held) -> bool:
     return held.run.ending_as is None
 
 
+def is_past_deadline(held: Held, moment: datetime) -> bool:
+    """Whether the run's own deadline was due at that moment or before, and counts."""
+    return held.run.deadline_at is not None and held.run.deadline_at <= moment and deadline_binds(held)
+
+
 def run_once(now: datetime, limit: int) -> int:
-    """The duty of deadlines: end up to `limit` runs that are past theirs; returns how many were looked at."""
-    due = Run.objects.using(database()).filter(due_at__lte=now).exclude(status__in=[RunStatus.QUEUED, *TERMINAL_RUN])
-    return duty.each([(pk, pk) for pk in due.order_by("due_at").values_list("pk", flat=True)[:limit]], _act, lambda pk: _postpone(pk, now))
+    """The duty of deadlines: end up to `limit` runs that are past theirs; returns how many were dealt with."""
+    due = Run.objects.using(database()).filter(due_at__lte=now).exclude(status=RunStatus.QUEUED).order_by("due_at")
+    return duty.work_off(due, limit, _act, lambda run_id, _: _end_all_the_same(run_id, now), run="pk")
 
 
 def _act(held: Held, _: uuid.UUID) -> None:
-    if held.run.is_terminal or held.run.due_at is None or held.run.due_at > held.now:
+    if held.run.due_at is None or held.run.due_at > held.now:
+        return
+    if held.run.is_terminal:  # no verb leaves such a row: it would be due for ever
+        held.work.move(held.run, due_at=None)
         return
     if deadline_binds(held):
-        expire(held)
+        from . import due_order  # it stands on the duties that stand on this module
+
+        due_order.meet_deadline(held)
         return
     held.work.record(held.run, "on_failure.abandoned", hours=progress.COMPENSATION_LIMIT.total_seconds() / 3600)
     progress.cancel(held, held.run.reason)
+
+
+def _end_all_the_same(run_id: uuid.UUID, now: datetime) -> None:
+    """What was due before the deadline can't be dealt with: that stops itself only, and keeps no run past its deadline."""
+
+    def end(held: Held, _: uuid.UUID) -> None:
+        if not held.run.is_terminal and is_past_deadline(held, held.now):
+            expire(held)
+
+    duty.each([(run_id, run_id)], end, lambda _: None)
+    _postpone(run_id, now)
 
 
 def _unpause(held: Held) -> None:
@@ -117,7 +136,8 @@ def _unpause(held: Held) -> None:
 
 
 def _postpone(run_id: uuid.UUID, now: datetime) -> None:
-    Run.objects.using(database()).filter(pk=run_id).update(due_at=duty.later(now))
+    at_work = Run.objects.using(database()).exclude(status__in=[RunStatus.QUEUED, *TERMINAL_RUN])
+    duty.move_free(at_work.filter(pk=run_id, due_at__lte=now), due_at=duty.later(now))
 
 
 def tell_trail(held: Held, action: str, actor: Actor, **data: str) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 from django.db.models import Count, F, QuerySet
 
 from ..models import Definition, Rate, Run
-from . import limits, slots
+from . import catalog, limits, slots
 from .agreement import Finding
 from .clock import Now
 from .limits import Limits
@@ -95,5 +95,5 @@ def _with_room(lines: Sequence[tuple[int, str, uuid.UUID | None, uuid.UUID | Non
 
 
 def _newest(app_id: int, workflow: str) -> tuple[Limits, datetime]:
-    since = Definition.objects.using(database()).filter(app=app_id, workflow=workflow).order_by("-pk").values_list("created_at", flat=True)[0]
+    since = Definition.objects.using(database()).filter(app=app_id, workflow=workflow).order_by(*catalog.NEWEST).values_list("created_at", flat=True)[0]
     return limits.newest(app_id, workflow), since + _SLACK

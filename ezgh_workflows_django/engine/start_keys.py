@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..definitions import expressions
+from ..definitions.code_keys import CodeKey
 from ..definitions.graph import Workflow
 from ..definitions.plan import Plan
 from ..definitions.policies import RunView
@@ -29,8 +30,8 @@ def wait_keys(run: Run, plan: Plan, code: Workflow | None) -> dict[str, str]:
             keys[step.name] = step.wait.key
         elif step.wait.callable_key:
             view = view or _view(run)
-            wait = None if code is None else code.step(step.name).wait
-            keys[step.name] = _called(None if wait is None else wait.key, view, f"workflow {plan.name}, step {step.name}")
+            key = CodeKey(plan.name, plan.revision, step.name)
+            keys[step.name] = _called(key, code, view, f"workflow {plan.name}, step {step.name}")
     return keys
 
 
@@ -41,17 +42,18 @@ def slot_key(run: Run, plan: Plan, code: Workflow | None) -> str | None:
         return None
     where = f"workflow {plan.name}, concurrency"
     if policy.get("key_callable"):
-        return _called(None if code is None or code.concurrency is None else code.concurrency.key, _view(run), where)
+        return _called(CodeKey(plan.name, plan.revision, None), code, _view(run), where)
     if "key_expr" in policy:
         return _evaluated(policy["key_expr"], _names(run), where)
     return str(policy.get("key", ""))
 
 
-def _called(key: object, view: RunView, where: str) -> str:
-    if not callable(key):
-        raise InvalidArgument("key", f"{where}: a callable key stays on the server; use key_expr")
+def _called(key: CodeKey, code: Workflow | None, view: RunView, where: str) -> str:
+    held = key.held_by(code)
+    if held is None:
+        raise InvalidArgument("key", f"{key.fault}: the code here has no callable key {key} in revision {key.revision}")
     try:
-        return waits.kept_key(key(view))
+        return waits.kept_key(held(view))
     except Exception as error:
         raise InvalidArgument("key", f"{where}: the key could not be computed: {type(error).__name__}: {error}") from error
 

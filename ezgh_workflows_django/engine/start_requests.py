@@ -72,7 +72,7 @@ def checked(requested: Start) -> Request:
         start=requested,
         payload=None if requested.payload is MISSING else payloads.to_text(requested.payload, "payload"),
         labels=_labels_text(requested.labels),
-        subject=_subject(requested.subject),
+        subject=(None, None) if requested.subject is None else subject_of(requested.subject),
     )
 
 
@@ -99,9 +99,9 @@ def _check_text(field: str, value: object, length: int) -> None:
         raise InvalidArgument(field[:140], f"at most {length} characters, no NUL and no lone surrogate")
 
 
-def _subject(subject: Any) -> tuple[str, str] | tuple[None, None]:
-    if subject is None:
-        return None, None
+def subject_of(subject: Any) -> tuple[str, str]:
+    """The model and the key that runs of this instance are found by; a proxy means the model it stands for. Raises `InvalidArgument`."""
     if not isinstance(subject, models.Model) or subject.pk is None:
         raise InvalidArgument("subject", "a saved model instance is needed")
-    return subject._meta.label_lower, str(subject.pk)
+    model = subject._meta.concrete_model or type(subject)
+    return model._meta.label_lower, str(subject.pk)

@@ -58,6 +58,13 @@ def start_many(
         ) from error
 
 
+def known(app: App, workflow: str, wanted: Start) -> Run | None:
+    """The run of a workflow that has the idempotency key of a start, if there is one. Raises `IdempotencyConflict`, `InvalidPayload`, `InvalidArgument`."""
+    request = checked(wanted)
+    run = None if wanted.idempotency_key is None else _with_key(app.pk, workflow, wanted.idempotency_key)
+    return None if run is None else _same(request, run)
+
+
 def look_up(workflow: Workflow | str, app: str | None) -> None:
     """Whether a start would find its app and its workflow. Raises `UnknownApp`, `UnknownWorkflow`."""
     found, _ = tenancy.app_now(app)
@@ -154,6 +161,10 @@ def _pinned(workflow: Workflow | Definition | str, wanted: App | str | None) -> 
     if found is not None:
         return found, catalog.plan(found.version, found.pk), code, found.now
     app, now = tenancy.app_now(wanted)
+    theirs = catalog.of_app(app, code.name) if isinstance(wanted, App) and not isinstance(workflow, Workflow) else None
+    if theirs is not None:  # a child's name is one of its parent's app, which may have code of its own elsewhere
+        plan = catalog.plan(theirs.version, theirs.pk)
+        return theirs, plan, _code_of(plan.name, plan.revision), now
     definition = catalog.store(app, code.to_spec(), now)
     return definition, catalog.plan(definition.version, definition.pk), code, now
 

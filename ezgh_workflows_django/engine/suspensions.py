@@ -9,11 +9,8 @@ from datetime import datetime
 from ..definitions import names
 from ..definitions.durations import MAX_SPAN_MS
 from ..errors import InvalidPayload
-from ..protocol.messages import WaitFor
+from ..protocol.durable import MAX_NAME, MAX_NOTED, MAX_NOTED_EACH, MAX_WAITS, WaitFor
 from ..protocol.states import WaitKind
-
-MAX_WAITS = 10_000
-MAX_NAME = 255
 
 
 def check(waits: Sequence[WaitFor]) -> None:
@@ -29,6 +26,16 @@ def check(waits: Sequence[WaitFor]) -> None:
         fault = _fault(wait)
         if fault:
             raise InvalidPayload(f"waits.{wait.name:.80}", fault)
+
+
+def check_noted(noted: Sequence[str]) -> None:
+    """Raise `InvalidPayload` where what a suspend says of its notes is too much, or no plain text."""
+    if len(noted) > MAX_NOTED:
+        raise InvalidPayload("noted", f"at most {MAX_NOTED:,}, not {len(noted):,}")
+    for place, each in enumerate(noted):
+        fault = (names.text_fault(each, MAX_NOTED_EACH) or ("is empty" if not each else None)) if isinstance(each, str) else "is no text"
+        if fault:
+            raise InvalidPayload(f"noted[{place}]", f"it {fault}")
 
 
 def _fault(wait: WaitFor) -> str | None:

@@ -28,14 +28,24 @@ def app_now(wanted: App | str | None) -> tuple[App, datetime]:
     if name.startswith(App.DEV_PREFIX):
         provision()
         return app_now(create_app(name, queue=name))
-    raise UnknownApp(f'there is no app "{name}": create it, or mend DEFAULT_APP; `migrate` makes the app "{DEFAULT}"')
+    raise UnknownApp(f'there is no app "{name}": create it, or mend DEFAULT_APP; `migrate` makes the app that it names')
 
 
 def meant(wanted: App | str | None) -> Any:
-    """The id of the app that is meant, to filter by. Code in this process knows apps by name only: of the oldest project that has one so named."""
+    """The id of the app that is meant, to filter by. Code in this process knows apps by name only, and means those of the site's own project."""
     if isinstance(wanted, App):
         return wanted.pk
-    return Subquery(App.objects.using(database()).filter(name=_name_of(wanted)).order_by("project", "pk").values("pk")[:1])
+    return Subquery(App.objects.using(database()).filter(name=_name_of(wanted), project=own_project()).values("pk")[:1])
+
+
+def own_project() -> Any:
+    """The id of the site's own project, to filter by: the first one, which `migrate` makes. The others are those of tenants."""
+    return Subquery(Project.objects.using(database()).order_by("pk").values("pk")[:1])
+
+
+def is_own(app_id: int) -> bool:
+    """Whether an app is one of the site's own project: one statement."""
+    return App.objects.using(database()).filter(pk=app_id, project=own_project()).exists()
 
 
 def _name_of(wanted: App | str | None) -> str:

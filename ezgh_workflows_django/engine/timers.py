@@ -7,35 +7,46 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
+from typing import Final
 
 from ..models import Event, Step, Wait
-from ..protocol.messages import Failure
+from ..protocol.failures import Failure
 from ..protocol.states import FailureClass, StepStatus
 from . import duty, inputs, parking, progress, runs, waits
 from .locking import Held
 from .transactions import database
 
-_Timer = tuple[uuid.UUID, str]
-"""A run's id and the name of one of its steps."""
+_TIMED: Final = (StepStatus.SLEEPING, StepStatus.WAITING)
 
 
 def run_once(now: datetime, limit: int) -> int:
-    """Fire up to `limit` timers that are due, the earliest first; returns how many were looked at."""
-    due = Step.objects.using(database()).timers_due(now).values_list("name", "run_id")[:limit]
-    return duty.each([((run_id, name), run_id) for name, run_id in due], _act, lambda key: _postpone(key, now))
+    """Fire up to `limit` timers that are due, the earliest first; returns how many were dealt with."""
+    due = Step.objects.using(database()).timers_due(now)
+    return duty.work_off(due, limit, fire, lambda run_id, name: _postpone(run_id, name, now), key="name")
 
 
-def _act(held: Held, key: _Timer) -> None:
-    _, name = key
+def fire(held: Held, name: str) -> None:
+    """A sleep ends, a wait looks for its event or times out, if that step's timer is due; what the deadline was due before is the deadline's."""
     step = held.find(name)
-    if step is None or step.timer_at is None or step.timer_at > held.now or held.run.is_terminal:
+    if step is None or step.timer_at is None or step.timer_at > held.now:
         return None
-    if held.run.deadline_at is not None and held.run.deadline_at <= step.timer_at and runs.deadline_binds(held):
-        return runs.expire(held)
+    if held.run.is_terminal or step.status not in _TIMED:  # no verb leaves such a row: nothing is to be waited for
+        return held.work.move(step, timer_at=None)
+    if runs.is_past_deadline(held, step.timer_at):
+        from . import due_order  # it fires timers, and so stands on this module
+
+        return due_order.meet_deadline(held)
     if step.status == StepStatus.SLEEPING and not step.parked:
         return progress.succeed(held, step, inputs.input_text(held, step))
     see_to_wait(held, step)
     return None
+
+
+def look_again(held: Held, name: str) -> None:
+    """Let a step look for its event, if it still waits."""
+    step = held.find(name)
+    if step is not None and step.status in _TIMED:
+        see_to_wait(held, step)
 
 
 def see_to_wait(held: Held, step: Step) -> list[Event]:
@@ -51,7 +62,7 @@ def see_to_wait(held: Held, step: Step) -> list[Event]:
     event = waits.arrival(held, wait)
     if event is not None:
         progress.succeed(held, step, event.payload)
-    elif wait.timeout_at is None or wait.timeout_at > held.now:
+    elif wait.timeout_at is None or wait.timeout_at > held.now or runs.is_past_deadline(held, wait.timeout_at):
         held.work.move(step, timer_at=wait.timeout_at)
     else:
         _time_out(held, step, wait)
@@ -61,7 +72,7 @@ def see_to_wait(held: Held, step: Step) -> list[Event]:
 def postpone_wait(wait: Wait, now: datetime) -> None:
     """Let the duty of timers see to an open wait that could not be resumed; not later than its timeout."""
     look_at = min(filter(None, (duty.later(now), wait.timeout_at)))
-    Step.objects.using(database()).filter(pk=wait.step_id, status=StepStatus.WAITING).update(timer_at=look_at)
+    duty.move_free(Step.objects.using(database()).filter(pk=wait.step_id, status=StepStatus.WAITING), timer_at=look_at)
 
 
 def _time_out(held: Held, step: Step, wait: Wait) -> None:
@@ -75,6 +86,6 @@ def _time_out(held: Held, step: Step, wait: Wait) -> None:
     return progress.fail(held, step, Failure(class_=FailureClass.TIMEOUT, message=message))
 
 
-def _postpone(key: _Timer, now: datetime) -> None:
-    run_id, name = key
-    Step.objects.using(database()).filter(run=run_id, name=name).update(timer_at=duty.later(now))
+def _postpone(run_id: uuid.UUID, name: str, now: datetime) -> None:
+    step = Step.objects.using(database()).filter(run=run_id, name=name, status__in=_TIMED, timer_at__lte=now)
+    duty.move_free(step, timer_at=duty.later(now))

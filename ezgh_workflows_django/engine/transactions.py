@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 from django.db import DatabaseError, OperationalError, connections, transaction
 
 from ..conf import app_settings
+from ..errors import PayloadTooLarge
 from . import writer
 
 P = ParamSpec("P")
@@ -24,6 +25,7 @@ ATTEMPTS = 12
 QUERY_KEYS = 5_000
 """How many keys one statement names at most: SQLite bounds a statement's parameters."""
 _RETRY_ERRNO = frozenset({1213, 1205, 1020})
+_TOO_LARGE_ERRNO = 1153
 _RETRY_SQLSTATE = frozenset({"40P01", "40001"})
 
 
@@ -50,9 +52,13 @@ def is_conflict(error: BaseException) -> bool:
     cause = error.__cause__
     if getattr(cause, "sqlstate", None) in _RETRY_SQLSTATE:
         return True
-    if isinstance(error, OperationalError) and error.args and error.args[0] in _RETRY_ERRNO:
+    if _errno(error) in _RETRY_ERRNO:
         return True
     return "database is locked" in str(error) or "database table is locked" in str(error)
+
+
+def _errno(error: BaseException) -> object:
+    return error.args[0] if isinstance(error, OperationalError) and error.args else None
 
 
 def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
@@ -92,7 +98,10 @@ def verb(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def carry_out(call: Callable[[], T], *, within: float | None = None) -> T:
-    """Make a call one transaction, as `verb` does. Raises `WriterBusy` where all its tries waited `within` seconds for SQLite's writer."""
+    """Make a call one transaction, as `verb` does. Raises `WriterBusy` where all its tries waited `within` seconds for SQLite's writer.
+
+    Raises `PayloadTooLarge` for a statement that MariaDB finds too large. Where it hangs up before it says so, nobody can tell.
+    """
     until = None if within is None else time.monotonic() + within
     tries = ATTEMPTS if is_outermost() else 1
     for attempt in range(tries):
@@ -100,6 +109,8 @@ def carry_out(call: Callable[[], T], *, within: float | None = None) -> T:
             with write_transaction(within=None if until is None else max(0.0, until - time.monotonic())):
                 return call()
         except (DatabaseError, LostRace) as error:
+            if _errno(error) == _TOO_LARGE_ERRNO:
+                raise PayloadTooLarge("payload", f"is more than the database takes at once ({error}): keep it elsewhere and pass its address") from error
             if not is_conflict(error) or attempt == tries - 1:
                 raise
             _back_off(attempt)

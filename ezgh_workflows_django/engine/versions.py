@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..definitions.graph import Workflow
 from ..definitions.plan import ON_FAILURE, Plan
-from ..definitions.registry import registry
 from ..errors import UnknownWorkflow, VerbRefused
-from ..models import Definition, Run, Step
+from ..models import Definition, Lease, Run, Step
 from ..protocol.states import TERMINAL_STEP, StepStatus
-from . import catalog, progress, replaying, runs, start_keys, starts, trail
+from . import catalog, progress, replaying, runs, start_keys, starts, tenancy, trail
 from .locking import Held, hold
 from .runs import Actor
 from .transactions import database, verb
@@ -126,20 +126,22 @@ def _faults(run: Run, plan: Plan, rows: Mapping[str, Step]) -> list[str]:
     if run.is_terminal:
         return [f"it is {run.status}: only a run that is not over can be moved"]
     faults: list[str] = []
+    cut = set(Lease.objects.using(database()).filter(run=run, cut_at__isnull=False, acknowledged_at=None).values_list("step_id", flat=True))
     for name, row in rows.items():
-        faults += _step_faults(row, plan) if name != ON_FAILURE else _compensation_faults(row, plan)
+        faults += _step_faults(row, plan, is_cut=row.pk in cut) if name != ON_FAILURE else _compensation_faults(row, plan)
     for planned in plan.steps.values():
         begun = rows.get(planned.name)
-        if begun is not None and _has_begun(begun):
+        if begun is not None and _has_begun(begun) and begun.status != StepStatus.CANCELLED:  # that one begins anew, after all its parents
             late = [parent for parent in planned.after if parent not in rows or rows[parent].status != StepStatus.SUCCEEDED]
             faults += [f"step {planned.name} has begun, and there would come after {parent}, which has not succeeded" for parent in late]
     return faults
 
 
-def _step_faults(row: Step, plan: Plan) -> list[str]:
-    if not _has_begun(row):
-        return []
+def _step_faults(row: Step, plan: Plan, *, is_cut: bool) -> list[str]:
     planned = plan.steps.get(row.name)
+    if not _has_begun(row):
+        at_work = planned is None and is_cut  # its lease goes with the step, and compensation would not wait for the body
+        return [f"a body of step {row.name} was cut short and may still be at work, and that version has none of that name: wait for it"] if at_work else []
     if planned is None:
         return [f"step {row.name} has begun ({row.status}), and that version has none of that name"]
     if planned.kind != row.kind:
@@ -148,8 +150,8 @@ def _step_faults(row: Step, plan: Plan) -> list[str]:
 
 
 def _has_begun(row: Step) -> bool:
-    """Whether anything came of the step yet: one that is ready and that no worker ever had is as good as blocked."""
-    return row.status != StepStatus.BLOCKED and not (row.status == StepStatus.READY and row.token == 0)
+    """Whether anything came of the step yet: one that is ready or cancelled, and that no worker ever had, is as good as blocked."""
+    return row.status != StepStatus.BLOCKED and not (row.status in (StepStatus.READY, StepStatus.CANCELLED) and row.token == 0)
 
 
 def _compensation_faults(row: Step, plan: Plan) -> list[str]:
@@ -162,9 +164,8 @@ def _replay(run: Run, plan: Plan, rows: Mapping[str, Step]) -> tuple[list[str], 
     stored = [row for row in rows.values() if row.has_checkpoints and row.status not in TERMINAL_STEP]
     if not stored:
         return [], []
-    try:
-        workflow = registry.get(plan.name, plan.revision)
-    except UnknownWorkflow:
+    workflow = _code(run, plan)
+    if workflow is None:
         return [], [f"not replayed: this process does not have revision {plan.revision} of workflow {plan.name}"]
     faults = [replaying.fault(replaying.recording(run, row), workflow) for row in stored]
     return [fault for fault in faults if fault is not None], []
@@ -182,11 +183,14 @@ def _move(held: Held, definition: Definition, plan: Plan, rows: Mapping[str, Ste
     keys = _keys(held.run, plan)
     added = [starts.new_step(held.run, definition, planned, keys.get(planned.name)) for name, planned in plan.steps.items() if name not in rows]
     held.work.insert(added)
+    if held.run.ending_as is not None:  # what was open in it has been cancelled: this, too, begins only with a retry
+        for row in added:
+            held.work.move(row, status=StepStatus.CANCELLED, ended_at=held.now)
     for name, row in rows.items():
         planned = plan.steps.get(name) or (plan.on_failure if name == ON_FAILURE else None)
         if planned is not None:
-            kind: Any = {"kind": planned.kind} if row.status == StepStatus.BLOCKED else {}
-            held.work.move(row, revision_id=definition.revision_id, definition_id=definition.pk, position=planned.position, **kind)
+            anew: Any = {} if _has_begun(row) or name == ON_FAILURE else {"kind": planned.kind, "wait_key": keys.get(name)}
+            held.work.move(row, revision_id=definition.revision_id, definition_id=definition.pk, position=planned.position, **anew)
     both = {**{row.name: row for row in added}, **rows}
     for planned in plan.steps.values():
         row = both[planned.name]
@@ -198,11 +202,12 @@ def _move(held: Held, definition: Definition, plan: Plan, rows: Mapping[str, Ste
 
 
 def _keys(run: Run, plan: Plan) -> dict[str, str]:
-    try:
-        code = registry.get(plan.name, plan.revision)
-    except UnknownWorkflow:
-        code = None
-    return start_keys.wait_keys(run, plan, code)
+    return start_keys.wait_keys(run, plan, _code(run, plan))
+
+
+def _code(run: Run, plan: Plan) -> Workflow | None:
+    """This process's code of that version. In another project's runs the same names mean other code, which is not here."""
+    return catalog.own_code(plan) if tenancy.is_own(run.app_id) else None
 
 
 def _open(held: Held) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
 
 from ..definitions import expressions, names, policies
 from ..definitions.plan import PlanStep, PlanWait
 from ..errors import ExpressionError
-from ..models import App, Event, Receipt, Step, Wait
+from ..models import App, Event, Receipt, Run, Step, Wait
 from .inputs import Names
 from .locking import Held
 from .transactions import database
@@ -119,6 +120,15 @@ def arrival(held: Held, wait: Wait) -> Event | None:
     if event is not None:
         wait.delete(using=database())
     return event
+
+
+def undelivered(run: Run, before: datetime) -> QuerySet[Any]:
+    """When an event came, before that moment, which nobody has delivered yet, and for which step of the run: the oldest first."""
+    reached = Q(app=OuterRef("app")) | Q(app=None, project=OuterRef("project"))
+    stored = Event.objects.using(database()).filter(reached, due_at__isnull=False, run=None, name=OuterRef("event"), key=OuterRef("key"))
+    came = stored.filter(created_at__gte=OuterRef("since"), created_at__lt=before).order_by("created_at").values("created_at")
+    open_waits = Wait.objects.using(database()).filter(run=run).annotate(came_at=Subquery(came[:1]))
+    return open_waits.filter(came_at__isnull=False).order_by("came_at", "pk").values_list("came_at", "step__name")
 
 
 def _since(held: Held, wait: PlanWait) -> datetime:

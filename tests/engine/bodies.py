@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ezgh_workflows_django import Workflow
 from ezgh_workflows_django.models import Checkpoint, Run
+from ezgh_workflows_django.protocol.durable import WaitFor
 from ezgh_workflows_django.protocol.messages import Lease as Offered
-from ezgh_workflows_django.protocol.messages import WaitFor
 from tests.engine.graphs import brought, end_of, job
 
 if TYPE_CHECKING:  # the desk's own module gives these as fixtures

@@ -14,22 +14,10 @@ from ezgh_workflows_django import Workflow, emit
 from ezgh_workflows_django.definitions.registry import registry
 from ezgh_workflows_django.engine import checkpoints, children, clock, leases, maintenance, outcomes, workers
 from ezgh_workflows_django.models import JournalEntry, Lease, Run, Step, Tick, Worker
-from ezgh_workflows_django.protocol.messages import (
-    Answer,
-    Beat,
-    Children,
-    ClaimRequest,
-    Extension,
-    Outcome,
-    Record,
-    Registration,
-    Report,
-    Serve,
-    Started,
-    Stored,
-    WaitFor,
-)
+from ezgh_workflows_django.protocol.durable import Children, Record, Started, Stored, WaitFor
+from ezgh_workflows_django.protocol.messages import Beat, ClaimRequest, Extension, Registration, Serve
 from ezgh_workflows_django.protocol.messages import Lease as Offered
+from ezgh_workflows_django.protocol.outcomes import Answer, Outcome, Report
 from ezgh_workflows_django.protocol.states import CheckpointKind, Mode
 from tests.engine.bodies import Family, Parked
 

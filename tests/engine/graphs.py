@@ -8,7 +8,9 @@ from typing import Any
 from django.db import transaction
 
 from ezgh_workflows_django import Step, Workflow
-from ezgh_workflows_django.protocol.messages import Answer, Checkpoint, Extension, Lease, Started, Stored, WaitFor
+from ezgh_workflows_django.protocol.durable import Checkpoint, Started, Stored, WaitFor
+from ezgh_workflows_django.protocol.messages import Extension, Lease
+from ezgh_workflows_django.protocol.outcomes import Answer
 from ezgh_workflows_django.protocol.states import WaitKind
 
 

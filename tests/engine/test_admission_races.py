@@ -6,24 +6,24 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connection, transaction
 
 from ezgh_workflows_django import Concurrency, RateLimit, Retry
 from ezgh_workflows_django.engine import admission, gates, leases, locking, maintenance, outcomes, slots
 from ezgh_workflows_django.engine.handles import RunHandle
 from ezgh_workflows_django.errors import ConcurrencyLimit, StartBusy, VerbRefused, WorkflowsError
 from ezgh_workflows_django.models import Gate, Run
-from ezgh_workflows_django.protocol.messages import Outcome, Report
+from ezgh_workflows_django.protocol.outcomes import Outcome, Report
 from tests.engine.conftest import Desk
 from tests.engine.graphs import Undo, body, job, undone
 from tests.engine.threads import PATIENCE, answer_of, begin, elsewhere, together
 from tests.invariant_guard import broken
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
@@ -42,31 +42,6 @@ def at_work() -> Counter[str | None]:
 def stand_of(*runs: Any) -> list[str]:
     """The status of each."""
     return [run.status for run in runs]
-
-
-@contextmanager
-def sampled(limit: int) -> Iterator[list[int]]:
-    """While the block runs, look again and again: the most slots of one key that were ever held are never above the limit."""
-    most: list[int] = []
-    over = threading.Event()
-
-    def look() -> None:
-        try:
-            while not over.is_set():
-                most.append(max(at_work().values(), default=0))
-                time.sleep(0.002)
-        finally:
-            connections.close_all()
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        yield most
-    finally:
-        over.set()
-        looking.join(PATIENCE)
-    assert most
-    assert max(most) <= limit, f"{max(most)} at once"
 
 
 def drain(desk: Desk) -> None:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from ezgh_workflows_django import Workflow
 from ezgh_workflows_django.definitions.starts import Start
-from ezgh_workflows_django.engine import announcing, catalog, starts, trail, workers
+from ezgh_workflows_django.engine import announcing, catalog, events, starts, trail, workers
 from ezgh_workflows_django.errors import InvalidArgument, UnknownDefinition, UnknownWorker, WorkflowNotAnnounced
-from ezgh_workflows_django.models import Announcement, Trail, Worker
+from ezgh_workflows_django.models import Announcement, Definition, Trail, Worker
 from ezgh_workflows_django.protocol.messages import Registration
 from tests.engine.conftest import Desk, Hand
 from tests.engine.graphs import job
 from tests.engine.test_apps import default, told
 from tests.engine.test_keys import BOSS, elsewhere, home
-from tests.engine.threads import together
+from tests.engine.threads import PATIENCE, begin, together
 
 
 def name_of(workflow: Workflow) -> str:
@@ -149,6 +150,7 @@ def test_a_session_that_left_announces_nothing(desk: Desk) -> None:
         announce(hand, name_of(job("a")))
 
 
+@pytest.mark.long
 def test_a_session_serves_a_thousand_workflows_and_no_more(desk: Desk) -> None:
     specs = tuple(job(f"w{number}").to_spec() for number in range(1000))
     session = workers.register(Registration(worker="w1", app="default", definitions=specs))
@@ -209,6 +211,38 @@ def test_another_action_actor_target_or_project_is_told_on_its_own(desk: Desk) -
 def test_what_many_tell_at_one_moment_is_there_once(transactional_db: None, desk: Desk) -> None:
     together([partial(note, desk)] * 6)
     assert Trail.objects.filter(action="ReadRun").count() == 1
+
+
+# --- what is not committed yet keeps nobody waiting
+
+
+@pytest.mark.skipif("__import__('django.db').db.connection.vendor == 'sqlite'", reason="a writer of SQLite holds the whole file")
+@pytest.mark.parametrize("written", [lambda: job().start(1), lambda: events.emit("paid", payload=1, only_there=True)], ids=["start", "emit"])
+@pytest.mark.usefixtures("transactional_db")
+def test_what_is_written_in_a_long_transaction_keeps_no_session_from_coming_or_going(desk: Desk, written: Callable[[], Any]) -> None:
+    """On MariaDB a foreign key would lock the app's and the definition's rows until it ends."""
+    hand, lost = desk.worker(job()), desk.worker(job(), name="w2")
+    Worker.objects.filter(pk=lost.session.worker_id).update(seen_at=desk.now - timedelta(hours=1))
+    definition = announcing.newest(default(), "job")
+
+    def come_and_go() -> list[Any]:
+        desk.worker(job("other", timeout=3600), name="w3")
+        workers.leave(hand.session.worker_id)
+        return [Definition.objects.filter(pk=definition.pk).update(due_at=None), workers.forget_lost(desk.now, 100)]
+
+    with transaction.atomic():
+        written()
+        assert begin(come_and_go).result(PATIENCE) == [1, 1]
+
+
+def test_the_longest_invocation_is_written_only_where_it_changes(desk: Desk) -> None:
+    """Who holds the app's row keeps no session from going that changes nothing there."""
+    desk.worker(job(timeout=3600))
+    hand = desk.worker(job(timeout=1), name="w2")
+    with CaptureQueriesContext(connection) as seen:
+        workers.leave(hand.session.worker_id)
+    assert not [query for query in seen.captured_queries if query["sql"].startswith("UPDATE") and "invocation_ms" in query["sql"]]
+    assert default().invocation_ms == 3600 * 1000
 
 
 # --- the trail: reading it

@@ -10,9 +10,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from ezgh_workflows_django import emit
 from ezgh_workflows_django.definitions.starts import Start
 from ezgh_workflows_django.engine import announcing, apps, catalog, events, leases, starts, tenancy, workers
-from ezgh_workflows_django.engine.sql.portable import next_available
+from ezgh_workflows_django.engine.sql.looking import next_available
 from ezgh_workflows_django.errors import AppExists, InvalidArgument, NotPermitted, PartitionsShrink, QueueFixed, UnknownApp, UnknownProject, UnknownWorkflow
 from ezgh_workflows_django.models import App, Event, Organization, Run, Step, Trail, WorkflowPause
 from ezgh_workflows_django.protocol.messages import ClaimRequest, Registration, Serve
@@ -170,7 +171,7 @@ def test_a_held_claim_sleeps_on_while_what_there_is_is_paused(desk: Desk) -> Non
     job().start()
     call = leases.open_claim(ClaimRequest(worker_id=hand.session.worker_id, claim_id="c", max=1, serves=hand.serves))
     apps.pause(default(), by=BOSS, workflow="job")
-    assert (call.look().leases, next_available(call.serving)) == ((), None)
+    assert (call.look()[1].leases, next_available(call.wanted, timedelta(seconds=5))) == ((), None)
 
 
 def test_pausing_twice_keeps_the_first_reason_and_tells_the_trail_once(desk: Desk) -> None:
@@ -310,3 +311,12 @@ def test_apps_are_found_by_name_or_id(desk: Desk) -> None:
     for name in ("absent", str(twin().pk), "²", "9" * 40):
         with pytest.raises(UnknownApp):
             tenancy.find_app(home(), name)
+
+
+def test_an_apps_name_means_one_of_the_sites_own_project_whoever_else_has_one(desk: Desk) -> None:
+    """Else whoever may create an app could catch what the site starts where its own app is missing."""
+    apps.create(elsewhere(), "late", by=BOSS)
+    for call in (lambda: job().start(1, app="late"), lambda: emit("paid", app="late"), lambda: tenancy.app_now("late")):
+        with pytest.raises(UnknownApp, match='no app "late"'):
+            call()
+    assert not Run.objects.exists()

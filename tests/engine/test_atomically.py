@@ -14,8 +14,9 @@ from django.db import OperationalError, connection, transaction
 from ezgh_workflows_django.engine.atomically import atomically
 from ezgh_workflows_django.engine.transactions import LostRace
 from ezgh_workflows_django.models import Checkpoint
+from ezgh_workflows_django.protocol.durable import Record
 from ezgh_workflows_django.protocol.messages import Lease as Offered
-from ezgh_workflows_django.protocol.messages import Outcome, Record, Report
+from ezgh_workflows_django.protocol.outcomes import Outcome, Report
 from tests.engine.conftest import Desk, Hand
 from tests.engine.graphs import job, why
 from tests.engine.threads import PATIENCE, elsewhere, together

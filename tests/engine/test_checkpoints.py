@@ -13,7 +13,8 @@ import pytest
 from ezgh_workflows_django.conf import app_settings
 from ezgh_workflows_django.engine import checkpoints
 from ezgh_workflows_django.models import Checkpoint
-from ezgh_workflows_django.protocol.messages import Failure, Record, Stored
+from ezgh_workflows_django.protocol.durable import Record, Stored
+from ezgh_workflows_django.protocol.failures import Failure
 from ezgh_workflows_django.protocol.messages import Lease as Offered
 from ezgh_workflows_django.protocol.states import CheckpointKind
 from tests.engine.conftest import Desk, Hand
@@ -168,7 +169,7 @@ def test_a_patch_that_makes_the_state_too_large_stores_nothing_of_its_record(des
     hand, lease = at_work(desk)
     hand.checkpoint(lease, "one", 1, state={"a": "x" * 800})
     refused = hand.checkpoint(lease, "two", 2, state={"b": "x" * 800})
-    assert (why(refused), [row["name"] for row in rows(lease)]) == ("invalid", ["one"])
+    assert (why(refused), [row["name"] for row in rows(lease)]) == ("payload_too_large", ["one"])
     assert json.loads(desk.lease(lease).run.state) == {"a": "x" * 800}
 
 
@@ -205,7 +206,7 @@ def test_an_invalid_record_is_answered_alone_among_its_neighbours(desk: Desk, fa
     bad = Record(**{"lease_id": first.id, "name": "bad", "pos": 2, **INVALID[fault]})
     before, after = Record(lease_id=first.id, name="before", pos=1, output=1), Record(lease_id=second.id, name="after", pos=1, output=3)
     answers = checkpoints.checkpoint([before, bad, after])
-    assert [why(answer) for answer in answers] == [None, "invalid", None]
+    assert [why(answer) for answer in answers] == [None, "payload_too_large" if fault == "too large" else "invalid", None]
     assert [row["name"] for row in rows(first) + rows(second)] == ["before", "after"]
 
 

@@ -288,6 +288,60 @@ def test_a_body_that_a_retry_cuts_short_is_fenced(desk: Desk) -> None:
     assert (desk.lease(leases["slow"]).status, why(hand.complete(leases["slow"]))) == ("cancelled", "fenced")
 
 
+def beside(desk: Desk, **options: Any) -> tuple[Hand, Any, Any]:
+    """A run that needs attention, beside whose failed step `fails` the step `slow` is offered: its worker, the run, that lease."""
+    workflow: Any = Workflow("beside", steps=[Step("fails", run=body, retry=Retry(1, exhausted="pause")), Step("slow", run=body, **options)], on_failure=body)
+    hand = desk.worker(workflow)
+    run = workflow.start(1)
+    leases = {lease.step: lease for lease in hand.claim()}
+    hand.start(leases["fails"])
+    hand.fail(leases["fails"])
+    return hand, run, leases["slow"]
+
+
+def test_a_lease_that_a_retry_ends_is_in_the_journal_and_one_that_was_only_offered_is_not_waited_for(desk: Desk) -> None:
+    hand, run, offered = beside(desk)
+    run.retry("slow")
+    assert (desk.kinds(run).count("lease.cancelled"), desk.lease(offered).cut_at, why(hand.start(offered)), broken()) == (1, None, "fenced", [])
+
+
+def test_a_compensation_does_not_wait_for_a_lease_that_was_only_offered_before_a_retry(desk: Desk) -> None:
+    hand, run, _ = beside(desk)
+    run.retry("slow")
+    again = {lease.step: lease for lease in hand.claim()}
+    hand.start(again["slow"])
+    hand.fail(again["slow"], "permanent")
+    assert (run.phase, hand.take().step, broken()) == ("failing", "on_failure", [])
+
+
+def test_an_at_most_once_body_is_not_begun_again_beside_itself(desk: Desk) -> None:
+    hand, run, lease = beside(desk, delivery="at_most_once")
+    hand.start(lease)
+    with pytest.raises(VerbRefused, match="a body of the at_most_once step slow may still be at work"):
+        run.retry("slow")
+    assert (hand.claim(), desk.lease(lease).status, run.run.episode) == ((), "started", 1)
+    hand.complete(lease)
+    run.retry("slow")
+    assert (sorted(each.step for each in hand.claim()), broken()) == (["fails", "slow"], [])
+
+
+def test_an_at_most_once_body_that_was_cut_short_is_not_begun_again_before_it_has_ended(desk: Desk) -> None:
+    hand, run, lease = beside(desk, delivery="at_most_once")
+    hand.start(lease)
+    run.cancel()
+    with pytest.raises(VerbRefused, match="wait until it has ended"):
+        run.retry()
+    assert why(hand.complete(lease)) == "run_terminal"
+    run.retry()
+    assert (sorted(each.step for each in hand.claim()), broken()) == (["fails", "slow"], [])
+
+
+def test_an_at_most_once_step_that_was_only_offered_is_begun_again(desk: Desk) -> None:
+    hand, run, offered = beside(desk, delivery="at_most_once")
+    run.retry("slow")
+    assert (why(hand.start(offered)), sorted(each.step for each in hand.claim()), broken()) == ("fenced", ["fails", "slow"], [])
+
+
 def test_who_retried_is_in_the_journal_and_in_the_trail(desk: Desk) -> None:
     _, run = failed_in_the_middle(desk)
     run.retry(actor=("user", "ann"))

@@ -16,7 +16,8 @@ from ezgh_workflows_django.engine import leases, outcomes
 from ezgh_workflows_django.errors import RunCancelled, RunFailed, RunTimedOut, VerbRefused
 from ezgh_workflows_django.models import JournalEntry
 from ezgh_workflows_django.models import Step as StepRow
-from ezgh_workflows_django.protocol.messages import Outcome, Report, Serve
+from ezgh_workflows_django.protocol.messages import Serve
+from ezgh_workflows_django.protocol.outcomes import Outcome, Report
 from ezgh_workflows_django.protocol.states import LeaseStatus, RunStatus, StepStatus
 from tests.engine import situations
 from tests.engine.conftest import Desk, Hand
@@ -538,7 +539,7 @@ def test_a_timed_out_run_waits_for_its_bodies_too(desk: Desk) -> None:
     situations.started(it)
     desk.advance(seconds=20)
     assert (it.handle.status, it.hand.claim()) == (RunStatus.FAILING, ())
-    assert it.hand.fail(it.offered, "returned").refused.reason == "run_terminal"  # type: ignore[union-attr]
+    assert it.hand.fail(it.offered, "returned").refused.reason == "fenced"  # type: ignore[union-attr]
     assert compensation(it).failure.class_ == "deadline"
 
 

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, transaction
 
 from ezgh_workflows_django import Retry, Step, Workflow, get_run
-from ezgh_workflows_django.engine import children, kin, retention
+from ezgh_workflows_django.engine import children, invariants, kin, retention
 from ezgh_workflows_django.engine.locking import hold
 from ezgh_workflows_django.models import Lease, Run
 from tests.engine.bodies import Family
@@ -154,6 +154,31 @@ def test_more_children_than_one_batch_are_ended_by_the_caller_and_maintenance_to
     assert set(family.children.values_list("status", flat=True)) == {"cancelled"}
     desk.advance(seconds=1)
     assert Run.objects.filter(kin_at__isnull=False).count() == 0
+
+
+def test_a_child_can_be_retried_after_its_parents_end_and_then_goes_its_own_way(desk: Desk, commits: Any) -> None:
+    family = Family(desk)
+    [child] = family.start(1)
+    family.kids.fail(family.kids.take(), "permanent")
+    commits(family.hand.complete, family.lease)
+    desk.advance(seconds=5)
+    get_run(child).retry()
+    desk.advance(seconds=5)
+    assert (invariants.violations(), family.run.status, get_run(child).status) == ([], "succeeded", "running")
+    family.kids.complete(family.kids.take())
+    assert get_run(child).status == "succeeded"
+
+
+def test_a_child_that_was_retried_after_its_parents_end_ends_where_the_parent_begins_anew(desk: Desk, commits: Any) -> None:
+    family = Family(desk)
+    [child] = family.start(1)
+    family.kids.fail(family.kids.take(), "permanent")
+    family.hand.fail(family.lease, "permanent")
+    desk.advance(seconds=5)
+    get_run(child).retry()
+    desk.advance(seconds=5)
+    commits(family.run.retry)
+    assert get_run(child).status == "cancelled"
 
 
 # Up

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import transaction
 from django.db.models import F
 
 from ezgh_workflows_django import Retry, Step, Wait, Workflow
@@ -14,12 +15,14 @@ from ezgh_workflows_django.engine import events, leases, maintenance, outcomes, 
 from ezgh_workflows_django.errors import InvalidArgument, RunTerminal, UnknownDefinition, UnknownRun, UnknownWorker
 from ezgh_workflows_django.models import Announcement, App, Lease, Run
 from ezgh_workflows_django.models import Step as StepRow
-from ezgh_workflows_django.protocol.messages import Beat, ClaimRequest, Outcome, Report, Serve
+from ezgh_workflows_django.protocol.messages import Beat, ClaimRequest, Serve
+from ezgh_workflows_django.protocol.outcomes import Outcome, Report
 from ezgh_workflows_django.protocol.states import LeaseStatus, RunStatus, StepStatus
 from tests.engine import situations
 from tests.engine.conftest import Desk
 from tests.engine.graphs import body, chain, job
 from tests.engine.situations import pair, scene
+from tests.engine.threads import PATIENCE, begin, elsewhere
 
 
 def one_partition() -> None:
@@ -588,6 +591,29 @@ def test_progress_that_cannot_be_stored_undoes_no_heartbeat(desk: Desk) -> None:
     assert desk.lease(good).expires_at == desk.now + timedelta(seconds=30)
     assert json.loads(desk.lease(good).progress or "") == {"rows": 1}
     assert desk.lease(bad).progress is None
+
+
+@pytest.mark.skipif("__import__('django.db').db.connection.vendor == 'sqlite'", reason="a writer of SQLite holds the whole file")
+def test_a_heartbeat_waits_for_no_lease_that_somebody_holds_and_the_others_live_on(desk: Desk, transactional_db: None) -> None:
+    """Somebody cancels a run in a transaction of his own that goes on for a while."""
+    hand = desk.worker(job())
+    runs = {run.id: run for run in job().start_many(range(2))}
+    held, free = hand.claim(2)
+    leases.started([held.id, free.id])
+    until = desk.lease(held).expires_at
+    desk.now += timedelta(seconds=29)
+    with transaction.atomic():
+        runs[held.run_id].cancel()
+        stands, extended = begin(lambda: leases.heartbeat([Beat(held.id, {"rows": 1}), Beat(free.id, {"rows": 2})])).result(PATIENCE)
+        assert (stands.expires_at, stands.expires_in_ms, stands.refused) == (until, 1_000, None)
+        assert (extended.expires_at, extended.expires_in_ms) == (desk.now + timedelta(seconds=30), 30_000)
+        desk.now += timedelta(seconds=2)
+        begin(desk.tick).result(PATIENCE)
+        assert elsewhere(lambda: [desk.lease(lease).status for lease in (held, free)]) == [LeaseStatus.STARTED] * 2
+        [late] = begin(lambda: leases.heartbeat([Beat(held.id)])).result(PATIENCE)
+        assert late.expires_in_ms == 0
+    assert hand.beat(held).refused.reason == "run_terminal"  # type: ignore[union-attr]
+    assert json.loads(desk.lease(free).progress or "") == {"rows": 2}
 
 
 def test_a_heartbeat_locks_no_run_and_journals_nothing(desk: Desk) -> None:

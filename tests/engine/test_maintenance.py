@@ -1,4 +1,4 @@
-"""The tick: one process at a time, one statement where nothing is due, lenient after a gap, stopped by no bad row."""
+"""The tick: one process of those that look at one moment, one statement where nothing is due, lenient after a gap, stopped by no bad row."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, transaction
 
 from ezgh_workflows_django import Concurrency, Cron, Retry, Step, Wait, Workflow, emit
-from ezgh_workflows_django.engine import backlog, episodes, firing, occurrences, runs, schedules, starts
+from ezgh_workflows_django.engine import backlog, episodes, firing, maintenance, occurrences, runs, schedules, starts
 from ezgh_workflows_django.engine.locking import hold
 from ezgh_workflows_django.errors import NotAvailable, StartBusy
 from ezgh_workflows_django.models import Became, JournalEntry, Occurrence, Run, Schedule
@@ -310,6 +310,28 @@ def test_a_look_at_what_waits_finds_it_by_the_run_it_waits_for(desk: Desk) -> No
     finish(hand)
     free = backlog.free().get()
     assert (free.pk, free.free_at) == (Schedule.objects.get().pk, desk.now)
+
+
+def test_a_bad_schedule_whose_turn_has_come_is_left_alone_as_any_other(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However far its next occurrence is."""
+    hand = put(desk, report(every_ten("queue")))
+    desk.advance(minutes=10)
+    desk.advance(minutes=10)
+    looks: list[datetime] = []
+
+    def fail(schedule_id: int) -> None:
+        looks.append(desk.now)
+        raise ValueError("unreadable")
+
+    monkeypatch.setattr(firing, "_fire", fail)
+    finish(hand)
+    begun = desk.now
+    desk.advance(1)
+    desk.advance(seconds=299)
+    assert (looks, maintenance.tick().next_due) == ([begun + timedelta(seconds=1)], begun + timedelta(seconds=301))
+    monkeypatch.undo()
+    desk.advance(1)
+    assert became() == {"started": 2}
 
 
 def test_a_run_that_is_over_as_it_starts_keeps_nobody_waiting(desk: Desk) -> None:

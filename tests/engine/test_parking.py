@@ -9,7 +9,8 @@ import pytest
 
 from ezgh_workflows_django import Retry, Step, Workflow
 from ezgh_workflows_django.models import Checkpoint, Lease, Receipt, Wait
-from ezgh_workflows_django.protocol.messages import Failure, WaitFor
+from ezgh_workflows_django.protocol.durable import WaitFor
+from ezgh_workflows_django.protocol.failures import Failure
 from ezgh_workflows_django.protocol.states import WaitKind
 from tests.engine.bodies import Parked
 from tests.engine.conftest import Desk

@@ -10,7 +10,7 @@ import pytest
 from ezgh_workflows_django import Retry, Sleep, Step, Wait, Workflow
 from ezgh_workflows_django.errors import RunTerminal, UnknownRun
 from ezgh_workflows_django.models import Run, Trail
-from tests.engine.conftest import Desk
+from tests.engine.conftest import Desk, Hand
 from tests.engine.graphs import body, chain, job
 from tests.invariant_guard import broken
 
@@ -235,6 +235,65 @@ def test_resuming_a_run_that_needs_attention_tries_its_failed_step_again(desk: D
     hand.complete(again)
     hand.work_off()
     assert (run.phase, broken()) == ("succeeded", [])
+
+
+def paused_and_needy(desk: Desk) -> tuple[Hand, Any]:
+    """A run that somebody had paused before one of its steps asked for a person."""
+    hand = desk.worker(needy())
+    run = needy().start(1)
+    leases = {lease.step: lease for lease in hand.claim()}
+    hand.start(leases["work"])
+    hand.fail(leases["other"], "returned")
+    run.pause("look into it")
+    hand.fail(leases["work"])
+    assert (run.phase, run.run.attention) == ("paused", True)
+    return hand, run
+
+
+@pytest.mark.parametrize(("verb", "arguments"), [("resolve", ("work", 1, "by hand")), ("retry", ())])
+def test_somebodys_pause_outlasts_a_step_that_asks_for_a_person_and_what_is_done_about_that(desk: Desk, verb: str, arguments: tuple[Any, ...]) -> None:
+    hand, run = paused_and_needy(desk)
+    getattr(run, verb)(*arguments)
+    assert (run.phase, run.run.attention, run.run.reason, hand.claim(), broken()) == ("paused", False, "look into it", (), [])
+    run.resume()
+    assert (run.status, run.run.reason) == ("running", "")
+    hand.work_off()
+    assert (run.phase, broken()) == ("succeeded", [])
+
+
+def test_resuming_a_paused_run_that_needs_attention_undoes_the_pause_and_tries_its_failed_step_again(desk: Desk) -> None:
+    hand, run = paused_and_needy(desk)
+    run.resume(actor=("user", "ann"))
+    assert (run.status, sorted(lease.step for lease in hand.claim()), broken()) == ("running", ["other", "work"], [])
+    assert desk.kinds(run)[-2:] == ["run.resumed", "run.retried"]
+    assert list(Trail.objects.order_by("pk").filter(target=run.id).values_list("action", flat=True)) == ["ResumeRun", "RetryRun"]
+
+
+def test_somebodys_pause_outlasts_two_steps_that_ask_for_a_person(desk: Desk) -> None:
+    pausing = Retry(1, exhausted="pause")
+    workflow: Any = Workflow("two", steps=[Step("a", run=body, retry=pausing), Step("b", run=body, retry=pausing)])
+    hand = desk.worker(workflow)
+    run = workflow.start(1)
+    leases = hand.claim()
+    run.pause()
+    for lease in leases:
+        hand.start(lease)
+        hand.fail(lease)
+    run.retry()
+    assert (run.phase, hand.claim(), broken()) == ("paused", (), [])
+
+
+def test_somebodys_pause_of_a_run_that_needs_attention_outlasts_its_deadline(desk: Desk) -> None:
+    workflow: Any = Workflow("needy", steps=[Step("work", run=body, retry=Retry(1, exhausted="pause"))], deadline=600, on_failure=body)
+    hand = desk.worker(workflow)
+    run = workflow.start("payload")
+    lease = hand.take()
+    run.pause()
+    hand.fail(lease)
+    desk.advance(600)
+    assert (run.phase, hand.claim()) == ("paused", ())
+    run.resume()
+    assert (run.phase, hand.take().step, broken()) == ("failing", "on_failure", [])
 
 
 def test_a_sibling_that_was_ready_is_offered_again_after_the_resume(desk: Desk) -> None:

@@ -13,11 +13,12 @@ import pytest
 from ezgh_workflows_django import Workflow
 from ezgh_workflows_django.engine import leases, outcomes, retention
 from ezgh_workflows_django.models import JournalEntry, Lease
-from ezgh_workflows_django.protocol.messages import Answer, Beat, Extension, Outcome, Report
+from ezgh_workflows_django.protocol.messages import Beat, Extension
+from ezgh_workflows_django.protocol.outcomes import Answer, Outcome, Report
 from ezgh_workflows_django.protocol.states import LeaseStatus, RunStatus, StepStatus
 from tests.engine import situations
 from tests.engine.conftest import Desk
-from tests.engine.graphs import chain, event, job, sleep
+from tests.engine.graphs import body, chain, event, job, sleep
 from tests.engine.interleave import after_reading
 from tests.engine.situations import LEASES, Scene, pair, scene
 
@@ -142,6 +143,17 @@ def test_a_run_past_its_deadline_is_terminal_to_its_worker(desk: Desk) -> None:
     answer = it.hand.complete(it.offered)
     assert answer.refused is not None
     assert answer.refused.reason == "run_terminal"
+
+
+def test_a_run_past_its_deadline_that_still_compensates_is_not_terminal_and_its_worker_is_fenced(desk: Desk) -> None:
+    """It is `failing`, and offers its compensation: whoever hears `run_terminal` would claim no more of it."""
+    it = scene(desk, pair(deadline=timedelta(seconds=20), on_failure=body))
+    situations.started(it)
+    desk.advance(seconds=20)
+    answer = it.hand.complete(it.offered)
+    assert answer.refused is not None
+    assert (it.handle.phase, answer.refused.reason) == ("failing", "fenced")
+    assert it.hand.take().step == "on_failure"
 
 
 def test_an_at_most_once_body_that_was_never_declared_is_not_started_and_its_step_is_never_run_again(desk: Desk) -> None:
@@ -334,7 +346,7 @@ def test_a_message_that_no_database_could_keep_is_cleaned_and_the_failure_is_tol
     assert "\x00" not in it.handle.failure.message
 
 
-def test_state_that_grows_over_the_limit_is_invalid_alone(desk: Desk, settings: Any) -> None:
+def test_state_that_grows_over_the_limit_is_refused_alone(desk: Desk, settings: Any) -> None:
     settings.EZGH_WORKFLOWS = {"MAX_PAYLOAD_BYTES": 1024}
     it = scene(desk, pair())
     it.hand.complete(it.claim("beside"), state={"a": "x" * 600})
@@ -342,7 +354,7 @@ def test_state_that_grows_over_the_limit_is_invalid_alone(desk: Desk, settings: 
     before = situations.everything(it.handle)
     answer = it.hand.complete(it.offered, state={"b": "x" * 600})
     assert answer.refused is not None
-    assert answer.refused.reason == "invalid"
+    assert answer.refused.reason == "payload_too_large"
     assert situations.everything(it.handle) == before
     assert it.hand.complete(it.offered).step == StepStatus.SUCCEEDED
 
@@ -355,5 +367,6 @@ def test_what_cannot_be_stored_of_a_group_is_refused_alone(desk: Desk, settings:
     offered = hand.claim(4)
     leases.started([lease.id for lease in offered])
     told = outcomes.report([Report(lease.id, Outcome.completed(state={lease.step: "x" * 600})) for lease in offered])
-    assert sorted(answer.refused.reason if answer.refused else str(answer.step) for answer in told) == ["invalid", "invalid", "succeeded", "succeeded"]
+    became = sorted(answer.refused.reason if answer.refused else str(answer.step) for answer in told)
+    assert became == ["payload_too_large", "payload_too_large", "succeeded", "succeeded"]
     assert len(json.loads(desk.run(run).state)) == 1

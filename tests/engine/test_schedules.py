@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from ezgh_workflows_django import Cron, Step, Wait, Workflow
 from ezgh_workflows_django.definitions.registry import registry
@@ -22,7 +23,7 @@ from ezgh_workflows_django.protocol.messages import Registration
 from tests.engine.conftest import Desk, Hand
 from tests.engine.graphs import body
 from tests.engine.test_faults import failing_at
-from tests.engine.threads import together
+from tests.engine.threads import PATIENCE, begin, together
 
 BY = ("user", "eva")
 ZONE = "Europe/Madrid"
@@ -196,6 +197,20 @@ def test_what_became_of_it_is_known_for_over_a_year(desk: Desk) -> None:
 
 
 # --- a changed cron
+
+
+@pytest.mark.skipif("__import__('django.db').db.connection.vendor == 'sqlite'", reason="a writer of SQLite holds the whole file")
+def test_a_schedule_that_somebody_holds_keeps_no_tick_waiting(transactional_db: None, desk: Desk) -> None:
+    """The others of its timetable wait with it, so that all follow the same definition."""
+    put(desk, report("0 10 * * *", "0 11 * * *"))
+    first, second = Schedule.objects.order_by("number")
+    desk.worker(report("0 12 * * *", "0 13 * * *"))
+    with transaction.atomic():
+        schedules.run(second.pk, by=BY)
+        begin(desk.tick).result(PATIENCE)
+        assert list(Schedule.objects.order_by("pk").values_list("expression", flat=True)) == ["0 10 * * *", "0 11 * * *"]
+    desk.tick()
+    assert list(Schedule.objects.order_by("pk").values_list("pk", "expression")) == [(first.pk, "0 12 * * *"), (second.pk, "0 13 * * *")]
 
 
 def test_a_changed_cron_fires_only_after_the_change(desk: Desk) -> None:

@@ -6,6 +6,7 @@ Savepoints and transaction control are not counted: they are the test's own. Wha
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -16,8 +17,11 @@ from django.test.utils import CaptureQueriesContext
 from ezgh_workflows_django import Concurrency, Cron, RateLimit, Retry, Step, Wait, Workflow, emit
 from ezgh_workflows_django.engine import admission, checkpoints, events, firing, leases, maintenance, outcomes, runs, timers
 from ezgh_workflows_django.models import App, Run, Schedule
-from ezgh_workflows_django.protocol.messages import Beat, ClaimRequest, Outcome, Record, Report, Usage, WaitFor
+from ezgh_workflows_django.protocol.durable import Record, WaitFor
+from ezgh_workflows_django.protocol.messages import Beat, ClaimRequest
 from ezgh_workflows_django.protocol.messages import Lease as Offered
+from ezgh_workflows_django.protocol.notes import Usage
+from ezgh_workflows_django.protocol.outcomes import Outcome, Report
 from tests.engine.conftest import Desk, Hand
 from tests.engine.graphs import body, chain, end_of, event, job, sleep
 
@@ -477,7 +481,15 @@ def test_an_idle_look_of_a_held_claim_is_one_statement_over_all_partitions(desk:
     App.objects.update(partitions=32)
     hand = warm(desk)
     held = leases.open_claim(ClaimRequest(worker_id=hand.session.worker_id, claim_id="held", max=10, serves=hand.serves))
-    assert counted(held.look) == 1
+    assert [counted(held.look), counted(held.look_again)] == [1, 1]
+
+
+def test_a_held_claim_that_finds_something_takes_one_statement_more_than_one_at_once(desk: Desk) -> None:
+    hand = warm(desk)
+    request = ClaimRequest(worker_id=hand.session.worker_id, claim_id="held", max=1, serves=hand.serves)
+    at_once, later = leases.open_claim(request), leases.open_claim(replace(request, claim_id="later"))
+    job().start_many(range(2))
+    assert counted(later.look_again) == counted(at_once.look) + 1
 
 
 def test_emit_with_one_receiver_and_the_work_after_its_commit(desk: Desk, django_capture_on_commit_callbacks: Any) -> None:

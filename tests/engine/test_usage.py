@@ -17,8 +17,10 @@ from ezgh_workflows_django.engine import agreement, outcomes, prices, retention,
 from ezgh_workflows_django.engine.totals import Total
 from ezgh_workflows_django.errors import InvalidArgument
 from ezgh_workflows_django.models import Price, Project, Run, SpanRecord, Trail, UsageRecord
-from ezgh_workflows_django.protocol.messages import Failure, Outcome, Report, Usage
+from ezgh_workflows_django.protocol.failures import Failure
 from ezgh_workflows_django.protocol.messages import Lease as Offered
+from ezgh_workflows_django.protocol.notes import Usage
+from ezgh_workflows_django.protocol.outcomes import Outcome, Report
 from tests.engine.conftest import Desk, Hand
 from tests.engine.graphs import job, sleep, why
 from tests.engine.threads import together

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from ezgh_workflows_django import Context, Sleep, Step, Wait, Workflow, workflow
+from ezgh_workflows_django import Context, Retry, Sleep, Step, Wait, Workflow, workflow
 from ezgh_workflows_django.engine import catalog, tenancy
 from ezgh_workflows_django.engine.invariants import violations
 from ezgh_workflows_django.errors import UnknownWorkflow, VerbRefused
+from ezgh_workflows_django.models import Lease
 from ezgh_workflows_django.testing import Lab
 from tests.engine.conftest import Desk
-from tests.engine.graphs import body
+from tests.engine.graphs import body, why
 
 
 def flow(*steps: Step, revision: str = "2", **options: Any) -> Workflow:
@@ -138,3 +139,114 @@ def test_a_durable_function_moves_after_its_journal_was_replayed() -> None:
         lab.advance(hours=1)
         assert run.result() == ["a", "b", "more"]
         assert lab.invariants() == []
+
+
+def keyed(wait: Wait, revision: str) -> Workflow:
+    """A body, and a wait after it."""
+    return flow(Step("a", run=body), Step("wait", wait=wait, after=["a"]), revision=revision)
+
+
+KEYS: dict[str, tuple[Workflow, Workflow, str]] = {
+    "another literal": (keyed(Wait("paid", key="old"), "1"), keyed(Wait("paid", key="new"), "2"), "new"),
+    "an expression for a literal": (keyed(Wait("paid", key="old"), "1"), keyed(Wait("paid", key_expr="steps.a"), "2"), "A"),
+    "a literal for an expression": (keyed(Wait("paid", key_expr="steps.a"), "1"), keyed(Wait("paid", key="new"), "2"), "new"),
+    "none for a literal": (keyed(Wait("paid", key="old"), "1"), keyed(Wait("paid"), "2"), ""),
+    "a wait for a body": (flow(Step("a", run=body), Step("wait", run=body, after=["a"]), revision="1"), keyed(Wait("paid", key="k"), "2"), "k"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "key"), KEYS.values(), ids=KEYS)
+def test_a_wait_that_has_not_begun_is_for_the_key_of_the_new_version(desk: Desk, old: Workflow, new: Workflow, key: str) -> None:
+    hands = [desk.worker(old, name="old"), desk.worker(new, name="new")]
+    run = old.start({"n": 1})
+    run.migrate(new.version)
+    hands[1].complete(hands[1].take(), "A")
+    assert [(each.event, each.key) for each in run.waiting_for] == [("paid", key)]
+    assert desk.step(run, "wait").wait_key == key
+    assert violations() == []
+
+
+def test_a_wait_that_is_open_keeps_its_key_and_has_the_new_versions_when_it_begins_anew(desk: Desk) -> None:
+    old, new = (keyed(Wait("paid", key=key, timeout=60), revision) for key, revision in (("old", "1"), ("new", "2")))
+    hand = desk.worker(old)
+    run = old.start({"n": 1})
+    hand.complete(hand.take(), "A")
+    run.migrate(stored(new))
+    assert [each.key for each in run.waiting_for] == ["old"]
+    desk.advance(60)
+    assert run.phase == "failed"
+    run.retry()
+    assert [each.key for each in run.waiting_for] == ["new"]
+
+
+def test_a_wait_that_becomes_a_body_keeps_no_key(desk: Desk) -> None:
+    old, new = keyed(Wait("paid", key="old"), "1"), flow(Step("a", run=body), Step("wait", run=body, after=["a"]))
+    desk.worker(old)
+    run = old.start({"n": 1})
+    run.migrate(stored(new))
+    assert (desk.step(run, "wait").kind, desk.step(run, "wait").wait_key) == ("run", None)
+
+
+# Runs that are failing
+
+
+def test_a_failing_run_ends_with_the_steps_of_its_new_version_cancelled_and_a_retry_begins_them(desk: Desk) -> None:
+    old, new = flow(Step("a", run=body), revision="1", on_failure=body), flow(Step("a", run=body), Step("b", run=body), on_failure=body)
+    hand = desk.worker(old, new)
+    run = old.start(1)
+    hand.fail(hand.take())
+    run.migrate(stored(new))
+    assert ([(step.name, step.status, step.ended_at) for step in run.steps][1], run.run.open_steps) == (("b", "cancelled", desk.now), 1)
+    hand.complete(hand.take())
+    assert (run.status, violations()) == ("failed", [])
+    run.retry()
+    assert sorted(lease.step for lease in hand.claim()) == ["a", "b"]
+    assert violations() == []
+
+
+def test_a_failing_run_of_a_chain_is_moved_and_what_never_began_is_the_new_versions(desk: Desk) -> None:
+    old = flow(Step("a", run=body), Step("b", run=body, after=["a"]), Step("c", run=body, after=["b"]), revision="1", on_failure=body)
+    new = flow(Step("a", run=body), Step("b", wait=Wait("paid", key="k"), after=["a"]), on_failure=body)
+    hand = desk.worker(old, new)
+    run = old.start(1)
+    hand.fail(hand.take())
+    assert run.migrate(stored(new)).removed == ("c",)
+    hand.complete(hand.take())
+    assert (run.status, violations()) == ("failed", [])
+    run.retry()
+    hand.complete(hand.take())
+    assert [(each.event, each.key) for each in run.waiting_for] == [("paid", "k")]
+
+
+def test_a_failing_run_is_moved_with_a_step_that_had_begun_beside_the_one_that_failed(desk: Desk) -> None:
+    old = flow(Step("a", run=body), Step("b", run=body), revision="1", on_failure=body)
+    new = flow(Step("a", run=body), Step("b", run=body, after=["a"]), on_failure=body)
+    hand = desk.worker(old, new)
+    run = old.start(1)
+    leases = {lease.step: lease for lease in hand.claim()}
+    for lease in leases.values():
+        hand.start(lease)
+    hand.fail(leases["a"])
+    without = stored(flow(Step("a", run=body), revision="3", on_failure=body))
+    assert "step b has begun (cancelled), and that version has none" in run.migrate(without, dry_run=True).faults[0]
+    run.migrate(stored(new))
+    assert (why(hand.complete(leases["b"])), hand.take().step, violations()) == ("fenced", "on_failure", [])
+
+
+def test_a_step_whose_body_was_cut_short_is_dropped_only_after_that_has_ended(desk: Desk) -> None:
+    pausing = Step("b", run=body, retry=Retry(1, exhausted="pause"))
+    old, new = flow(Step("a", run=body), pausing, Step("c", run=body, after=["a"]), revision="1"), flow(Step("a", run=body), pausing)
+    hand = desk.worker(old, new)
+    run = old.start(1)
+    leases = {lease.step: lease for lease in hand.claim()}
+    for lease in leases.values():
+        hand.start(lease)
+    hand.complete(leases["a"], 1)
+    late = hand.take()
+    hand.fail(leases["b"])
+    run.retry("a")
+    with pytest.raises(VerbRefused, match="a body of step c was cut short and may still be at work"):
+        run.migrate(stored(new))
+    assert (why(hand.complete(late)), Lease.objects.get(pk=late.id).acknowledged_at) == ("fenced", desk.now)
+    assert run.migrate(new.version).removed == ("c",)
+    assert violations() == []

@@ -12,11 +12,12 @@ import pytest
 from django.db import transaction
 from django.test import override_settings
 
-from ezgh_workflows_django import Step, Wait, Workflow, emit
+from ezgh_workflows_django import Start, Step, Wait, Workflow, emit
 from ezgh_workflows_django.conf import DICT
-from ezgh_workflows_django.engine import events, maintenance, tenancy
+from ezgh_workflows_django.engine import catalog, events, maintenance, starts, tenancy
+from ezgh_workflows_django.engine.handles import RunHandle
 from ezgh_workflows_django.errors import InvalidArgument, InvalidPayload, RunTerminal, UnknownApp, UnknownRun
-from ezgh_workflows_django.models import Event, Project, Receipt, Run
+from ezgh_workflows_django.models import App, Event, Project, Receipt, Run
 from ezgh_workflows_django.models import Wait as WaitRow
 from tests.engine.conftest import Desk
 from tests.engine.graphs import body, job, undone
@@ -193,14 +194,13 @@ def test_an_event_does_not_reach_another_project(desk: Desk, committed: Callable
     """B56: never across tenants."""
     default = tenancy.create_app("default")
     other = Project.objects.create(organization=default.project.organization, slug="other", name="Other", created_at=desk.now)
-    app = tenancy.create_app("theirs")
-    app.project = other
-    app.save()
-    run = waiting(lookback=60).start(1, app="theirs")
+    app = App.objects.create(project=other, name="theirs", created_at=desk.now)
+    definition = catalog.store(app, waiting(lookback=60).to_spec(), desk.now)
+    run = starts.start(definition, Start(payload=1))
     committed(emit, "paid")
     desk.advance(1)
-    late = waiting(lookback=60).start(2, app="theirs")
-    assert (run.phase, late.phase) == ("waiting", "waiting")
+    late = starts.start(definition, Start(payload=2))
+    assert [RunHandle(each.pk).phase for each in (run, late)] == ["waiting", "waiting"]
 
 
 @pytest.mark.parametrize("key", ["a-1", "A-1 ", " A-1", "A–1", "Ａ-1", "A-1\t"], ids=ascii)
@@ -441,6 +441,17 @@ def test_a_receiver_that_cannot_be_resumed_stops_only_itself(desk: Desk) -> None
     WaitRow.objects.update(run=bad.id)
     desk.advance(minutes=5)
     assert (bad.phase, Event.objects.get(pk=emitted.id).due_at) == ("succeeded", None)
+
+
+@pytest.mark.plants_faults  # waits whose runs are gone
+def test_more_receivers_than_a_batch_that_cannot_be_resumed_keep_an_event_from_nobody(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "BATCH", 2)
+    *bad, good = waiting().start_many(range(6))
+    desk.tick()
+    WaitRow.objects.filter(run__in=[run.id for run in bad]).update(run=uuid4())
+    emitted = emit("paid")
+    desk.tick()
+    assert (good.phase, Event.objects.get(pk=emitted.id).due_at) == ("succeeded", None)
 
 
 def test_an_event_is_over_once_its_last_receiver_has_it(desk: Desk, committed: Callable[..., Any]) -> None:

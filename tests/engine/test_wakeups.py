@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 from django.db import connection, connections
 
+from ezgh_workflows_django import Step, Wait, Workflow, emit
 from ezgh_workflows_django.engine import wakeups
+from ezgh_workflows_django.engine.direct import DirectEngine
+from ezgh_workflows_django.protocol.messages import ClaimRequest
+from tests.engine.conftest import Desk
+from tests.engine.graphs import body
+from tests.engine.threads import PATIENCE, begin
 
 APP = 987_654
 VENDORS_THAT_LISTEN = {"postgresql"}
@@ -77,6 +85,45 @@ def test_a_listener_whose_connection_is_ended_listens_again_and_rings_for_what_i
     elsewhere(lambda: end_listeners(tells))
     wait_until(lambda: (bell.rings(APP) > before) is tells)
     wait_until(lambda: listener.patience == (wakeups.LOOK_EVERY_LISTENING if tells else wakeups.LOOK_EVERY))
+
+
+class AnotherProcess(wakeups.Bell):
+    """A bell that only the listener rings: whoever else does is taken for another process."""
+
+    def ring(self, app_ids: Collection[int]) -> None:
+        """Wake who waits, if the database told."""
+        if threading.current_thread().name == "ezgh-workflows-listen":
+            super().ring(app_ids)
+
+
+@pytest.mark.skipif(connection.vendor not in VENDORS_THAT_LISTEN, reason="waiting claims are told of other processes' commits on PostgreSQL only")
+def test_an_event_sent_elsewhere_wakes_the_claim_that_waits_for_what_follows(
+    transactional_db: None, desk: Desk, listener: wakeups.Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B58: by its notification, for nobody looks again within this test's patience."""
+    monkeypatch.setattr(wakeups, "bell", AnotherProcess())
+    monkeypatch.setattr(wakeups, "listener", listener)
+    monkeypatch.setattr(wakeups, "LOOK_EVERY_LISTENING", 10 * PATIENCE)
+    monkeypatch.setattr(wakeups, "LOOK_EVERY", 10 * PATIENCE)
+    order = Workflow("order", steps=[Step("wait", wait=Wait("paid")), Step("work", run=body, after=["wait"])])
+    hand = desk.worker(order)
+    run = order.start()
+    listener.ensure()
+    wait_until(listener._connected.is_set)
+    looked = threading.Event()
+    monkeypatch.setattr(wakeups, "pause", partial(looked_and_wait, looked, wakeups.pause))
+    claim = ClaimRequest(worker_id=hand.session.worker_id, claim_id="held", max=1, serves=hand.serves, wait_ms=9_000 * int(PATIENCE))
+    claimed = begin(lambda: DirectEngine().claim(claim))
+    assert looked.wait(PATIENCE)
+    elsewhere(lambda: emit("paid"))
+    [lease] = claimed.result(PATIENCE).leases
+    assert (lease.run_id, lease.step) == (run.id, "work")
+
+
+def looked_and_wait(looked: threading.Event, pause: Callable[..., None], *arguments: Any) -> None:
+    """A held claim's pause, which tells that it has begun."""
+    looked.set()
+    pause(*arguments)
 
 
 def notify_from_another_process(tells: bool) -> None:

@@ -7,12 +7,14 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.test import override_settings
 
 from ezgh_workflows_django import Step, Wait, Workflow
 from ezgh_workflows_django.definitions.registry import registry
 from ezgh_workflows_django.engine import workers
 from ezgh_workflows_django.errors import InvalidArgument, InvalidWorkflow, UnknownApp, UnknownDefinition, UnknownWorker
-from ezgh_workflows_django.models import Announcement, App, Definition, Trail, Worker
+from ezgh_workflows_django.models import Announcement, App, Definition, Revision, Trail, Worker
 from ezgh_workflows_django.protocol.messages import Registration, Serve
 from tests.engine.conftest import Desk, Hand
 from tests.engine.graphs import body, job, why
@@ -37,6 +39,8 @@ def test_a_registration_stores_and_announces_its_definitions(desk: Desk) -> None
 def test_a_registration_is_told_the_numbers_it_works_with(desk: Desk) -> None:
     session = desk.worker().session
     assert (session.lease_ttl_ms, session.recovery_ms, session.offer_ttl_ms, session.heartbeat_ms) == (30_000, 30_000, 10_000, 20_000)
+    with override_settings(EZGH_WORKFLOWS={**settings.EZGH_WORKFLOWS, "MAX_CLAIM": 3}):
+        assert (session.max_claim, desk.worker().session.max_claim) == (100, 3)
 
 
 def test_the_same_definition_is_stored_once(desk: Desk) -> None:
@@ -226,6 +230,16 @@ def test_a_revision_that_was_never_stored_is_unknown(desk: Desk) -> None:
     hand = desk.worker(job())
     with pytest.raises(UnknownDefinition, match='app "default" has no job revision 7: register again'):
         hand.claim(serves=[Serve("job", "7")])
+
+
+def test_a_worker_serves_as_many_workflows_as_it_may_register(desk: Desk) -> None:
+    app = App.objects.get(name="default")
+    for revision in ("1", "2"):
+        Revision.objects.bulk_create(Revision(app=app, workflow=f"w{number}", revision=revision) for number in range(workers.MAX_DEFINITIONS))
+    wanted = [Serve(f"w{number}", "12"[number % 2]) for number in range(workers.MAX_DEFINITIONS)]
+    found = workers.serving(app, wanted)
+    told = Revision.objects.filter(pk__in=found).values_list("workflow", "revision")
+    assert sorted(told) == sorted((serve.name, serve.revision) for serve in wanted)
 
 
 # How long a body without a timeout may take
