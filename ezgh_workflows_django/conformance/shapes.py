@@ -61,6 +61,7 @@ REGISTERED: Final[Shape] = {
     "offer_ttl_ms": POSITIVE,
     "heartbeat_ms": POSITIVE,
     "max_wait_ms": COUNT,
+    "max_claim": POSITIVE,
     "definitions": LIST,
 }
 LEASE: Final[Shape] = {

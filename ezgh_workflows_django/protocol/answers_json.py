@@ -7,7 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from . import codec, leases_json
-from .messages import Answer, Claimed, Extension, Failure, Refused, Registered, Started, Stored
+from .durable import Started, Stored
+from .failures import Failure, Refused
+from .messages import USUAL_MAX_CLAIM, Claimed, Extension, Registered
+from .outcomes import Answer
 
 
 def registered_to_json(registered: Registered) -> dict[str, Any]:
@@ -19,6 +22,7 @@ def registered_to_json(registered: Registered) -> dict[str, Any]:
         "offer_ttl_ms": registered.offer_ttl_ms,
         "heartbeat_ms": registered.heartbeat_ms,
         "max_wait_ms": registered.max_wait_ms,
+        "max_claim": registered.max_claim,
         "definitions": [{"name": name, "version": version} for name, version in registered.definitions],
     }
 
@@ -32,6 +36,7 @@ def registered_from_json(value: Mapping[str, Any]) -> Registered:
         offer_ttl_ms=value["offer_ttl_ms"],
         heartbeat_ms=value["heartbeat_ms"],
         max_wait_ms=value["max_wait_ms"],
+        max_claim=value.get("max_claim", USUAL_MAX_CLAIM),
         definitions=tuple((each["name"], each["version"]) for each in value.get("definitions", ())),
     )
 
@@ -70,10 +75,10 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
 
 
 def answer_from_json(lease_id: str, value: Mapping[str, Any]) -> Answer:
-    """Read the answer to `complete`, `fail` or `suspend`, or one of many."""
+    """Read the answer to `complete`, `fail` or `suspend`, or one of many. Raises `KeyError` where it says neither what the step is now nor why not."""
     if "error" in value:
         return Answer(lease_id=lease_id, refused=refused_from_json(value["error"]))
-    return Answer(lease_id=lease_id, step=value.get("step"), run=value.get("run"), retry_at=_moment(value.get("retry_at")))
+    return Answer(lease_id=lease_id, step=value["step"], run=value.get("run"), retry_at=_moment(value.get("retry_at")))
 
 
 def stored_to_json(stored: Stored) -> dict[str, Any]:

@@ -10,7 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from . import codec
-from .messages import Beat, Children, ClaimRequest, Failure, Outcome, Record, Registration, Serve, Usage, WaitFor
+from .durable import Children, Record, WaitFor
+from .failures import Failure
+from .messages import Beat, ClaimRequest, Registration, Serve
+from .notes import Usage
+from .outcomes import Outcome
 from .states import CheckpointKind, LeaseStatus, Mode, WaitKind
 
 COMPLETE = "complete"
@@ -85,10 +89,11 @@ def outcome_to_json(outcome: Outcome) -> tuple[str, dict[str, Any]]:
     """Which call says how a pass ended, and its body. The stack trace stays with the worker."""
     notes = _notes(outcome.state, outcome.usage, outcome.spans)
     if outcome.status is LeaseStatus.SUSPENDED:
-        return SUSPEND, {"waits": [wait_to_json(wait) for wait in outcome.waits], "mode": str(outcome.mode)} | notes
+        told: dict[str, Any] = {"waits": [wait_to_json(wait) for wait in outcome.waits], "mode": str(outcome.mode)} | notes
+        return SUSPEND, told | ({"noted": list(outcome.noted)} if outcome.noted else {})
     if outcome.class_ is None:
         return COMPLETE, {"output": outcome.output} | notes
-    told: dict[str, Any] = {"class": outcome.class_, "message": outcome.message or ""}
+    told = {"class": outcome.class_, "message": outcome.message or ""}
     told |= _given({"type": outcome.type, "retry_after_ms": outcome.retry_after_ms, "body_ended": None if outcome.body_ended else False})
     return FAIL, told | notes
 
@@ -100,7 +105,8 @@ def outcome_from_json(call: str, value: Mapping[str, Any]) -> Outcome:
         return Outcome.completed(value.get("output"), state=value.get("state"), usage=usage, spans=spans)
     if call == SUSPEND:
         waits = tuple(wait_from_json(each) for each in value["waits"])
-        return Outcome.suspended(waits, Mode(value.get("mode", Mode.ALL)), state=value.get("state"), usage=usage, spans=spans)
+        noted = tuple(value.get("noted", ()))
+        return Outcome.suspended(waits, Mode(value.get("mode", Mode.ALL)), state=value.get("state"), usage=usage, spans=spans, noted=noted)
     if call != FAIL:
         raise ValueError(f"{call!r} does not say how a pass ended")
     return Outcome.failed(

@@ -7,7 +7,9 @@ from datetime import datetime
 from typing import Any
 
 from . import codec
-from .messages import Checkpoint, Failure, Lease
+from .durable import Checkpoint
+from .failures import Failure
+from .messages import Lease
 from .states import CheckpointKind
 from .tracing import read as read_trace
 
@@ -40,6 +42,7 @@ def to_json(lease: Lease) -> dict[str, Any]:
         "deadline": codec.plain(lease.deadline, "deadline"),
         "run_started_at": codec.plain(lease.run_started_at, "run_started_at"),
         "checkpoints": [_checkpoint_to_json(each) for each in lease.checkpoints],
+        "noted": list(lease.noted),
         "failure": None if lease.failure is None else lease.failure.to_json(),
         "last": lease.last,
         "retries": lease.retries,
@@ -74,6 +77,7 @@ def from_json(value: Mapping[str, Any]) -> Lease:
         deadline=_moment(value.get("deadline")),
         run_started_at=_moment(value.get("run_started_at")),
         checkpoints=tuple(_checkpoint_from_json(each) for each in value.get("checkpoints", ())),
+        noted=tuple(value.get("noted", ())),
         failure=_failure(value.get("failure")),
         last=value.get("last", True),
         retries=value.get("retries", False),

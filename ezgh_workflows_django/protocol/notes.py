@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from ..errors import InvalidPayload
 from . import amounts, codec
-from .messages import Usage
 
 MAX_PAIRS: Final = 100
 """Pairs of model and unit in one report, and in all of one run."""
@@ -31,14 +30,23 @@ MAX_ATTRIBUTES_BYTES: Final = 4 * 1024
 MAX_MODEL: Final = 128
 MAX_UNIT: Final = 64
 MAX_SPAN_NAME: Final = 200
+SPAN_ID: Final = "(?!0{16})[0-9a-f]{16}"
 
 Pair = tuple[str, str]
 """A model (empty: none) and a unit."""
 
 _EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_SPAN_ID: Final = re.compile(r"(?!0{16})[0-9a-f]{16}")
 _UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """An amount of something a body used. `amount` is a decimal as text, so no digit is lost."""
+
+    unit: str
+    amount: str
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +155,7 @@ def _attributes(where: str, attributes: Any) -> str:
 
 
 def _span_id(where: str, span_id: Any) -> str:
-    if not isinstance(span_id, str) or not _SPAN_ID.fullmatch(span_id):
+    if not isinstance(span_id, str) or not re.fullmatch(SPAN_ID, span_id):
         raise InvalidPayload(where, "a span's id is 16 of 0-9 and a-f, and not zeros alone")
     return span_id
 
