@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final, Protocol
 
-from ..protocol.messages import Answer, Lease, Outcome
-from ..protocol.states import FailureClass
+from ..protocol.messages import Lease
+from ..protocol.outcomes import Answer, Outcome
 from .executor import Execution, Middleware
 from .hands import Held
 from .keeper import Keeping
@@ -27,12 +27,12 @@ class Runner(Protocol):
     def run(self, held: Held) -> None:
         """Run the body of a lease, soon. The lease's step must be held here."""
 
-    def leave(self, held: Held) -> None:
-        """Go on without a body that did not stop."""
+    def leave(self, held: Held) -> bool:
+        """Go on without a body that did not stop. Says whether it had begun; where not, it never will."""
 
     @property
     def stuck(self) -> int:
-        """How many threads are lost to bodies that ignored their timeout, and are still at it."""
+        """How many threads, event loops and coroutines are lost to what ignored its timeout, and are still at it."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -62,6 +62,7 @@ class Bodies:
         release: Callable[[], object],
         keeping: Keeping | None = None,
     ) -> None:
+        self._size = size
         self._keeping = keeping
         self._scope = scope
         self._middleware = tuple(middleware)
@@ -70,8 +71,10 @@ class Bodies:
         self._release = release
         self._pool = Pool(size, spare=size, on_crash=on_crash, release=release)
         self._loop: LoopThread | None = None
-        self._lost_loops = 0
-        self._lock = threading.Lock()
+        self._lost_loops: set[LoopThread] = set()
+        self._loop_of: dict[Held, LoopThread] = {}
+        self._left: set[Held] = set()
+        self._lock = threading.RLock()
 
     def run(self, held: Held) -> None:
         """Run the body of a lease, soon. The lease's step must be held here."""
@@ -81,26 +84,31 @@ class Bodies:
         scope = self._scope(held.lease)
         work = Execution(held.lease, holding.body, held.context, holding.parents, self._middleware, scope, keeper, holding.transactional)
         if work.is_async:
-            self._running_loop().submit(work.arun, held.cancelled, partial(self._async_ended, held))
+            with self._lock:  # a loop that is retired meanwhile still gets this one first
+                loop = self._loop_of[held] = self._running_loop()
+                loop.submit(work.arun, held.cancelled, partial(self._async_ended, held))
         else:
             self._pool.submit(held, partial(self._run, held, work))
 
-    def leave(self, held: Held) -> None:
+    def leave(self, held: Held) -> bool:
         """Go on without a body that did not stop; what blocks a thread or the loop is replaced, up to a bound."""
         if held.holding is not None and held.holding.body.is_async:
-            self._replace_loop_if_stuck()
-        else:
-            self._pool.leave(held)
+            self._leave_on_loop(held)
+            return True
+        return self._pool.leave(held)
 
     @property
     def stuck(self) -> int:
-        """How many threads are lost to bodies that ignored their timeout, and are still at it."""
-        return self._pool.stuck + self._lost_loops
+        """How many threads, event loops and coroutines are lost to what ignored its timeout, and are still at it."""
+        with self._lock:
+            coroutines = [held for held in self._left if self._loop_of[held] not in self._lost_loops]
+            inner = self._keeping.stuck if self._keeping is not None else 0
+            return self._pool.stuck + len(self._lost_loops) + len(coroutines) + inner
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no thread is left to run a body in: the process has to be replaced."""
-        return self._pool.capacity == 0 or self._lost_loops > MAX_LOST_LOOPS
+        """Whether no thread is left to run a body in, or too much was left behind on event loops: the process has to be replaced."""
+        return self._pool.capacity == 0 or len(self._lost_loops) > MAX_LOST_LOOPS or len(self._left) >= 2 * self._size
 
     @property
     def capacity(self) -> int:
@@ -112,30 +120,49 @@ class Bodies:
         self._pool.close(timeout)
         if self._keeping is not None:
             self._keeping.close(timeout)
-        if self._loop is not None:
-            self._loop.close(timeout)
+        with self._lock:
+            loops = ({self._loop} if self._loop is not None else set()) | set(self._loop_of.values()) - self._lost_loops
+        for loop in loops:
+            loop.close(timeout)
 
     def _run(self, held: Held, work: Execution) -> None:
         outcome = work.run()
         self._on_end(held, outcome, work.answer)
 
     def _async_ended(self, held: Held, task: asyncio.Task[Outcome]) -> None:
-        never_began = Outcome.failed(FailureClass.ERROR, "the body was cancelled before it began")
+        with self._lock:
+            del self._loop_of[held]
+            self._left.discard(held)
+        never_began = Outcome.returned("the body was told to stop before it began; it did not run")
         self._on_end(held, never_began if task.cancelled() else task.result(), None)
 
     def _running_loop(self) -> LoopThread:
-        with self._lock:
-            if self._loop is None:
-                self._loop = LoopThread(on_crash=self._on_crash, release=self._release)
-            return self._loop
+        if self._loop is None:
+            self._loop = LoopThread(on_crash=self._on_crash, release=self._release)
+        return self._loop
 
-    def _replace_loop_if_stuck(self) -> None:
-        loop = self._loop
-        if loop is not None and loop.is_stuck(LOOP_PATIENCE):
-            with self._lock:
+    def _leave_on_loop(self, held: Held) -> None:
+        with self._lock:
+            loop = self._loop_of.get(held)
+            if loop is None:
+                return
+            self._left.add(held)
+            is_known = loop in self._lost_loops
+        if not is_known and loop.is_stuck(LOOP_PATIENCE):
+            self._replace(loop)
+
+    def _replace(self, loop: LoopThread) -> None:
+        """Another loop takes the next bodies; this one ends once it is free, and what it runs beside the body that blocked it has ended."""
+        with self._lock:
+            if loop is self._loop:
                 self._loop = None
-                self._lost_loops += 1
+            self._lost_loops.add(loop)
+            loop.retire(partial(self._recovered, loop))
+
+    def _recovered(self, loop: LoopThread) -> None:
+        with self._lock:
+            self._lost_loops.discard(loop)
 
 
 MAX_LOST_LOOPS: Final = 4
-"""Blocked event loops that are replaced, before the worker gives up."""
+"""Event loops that may be blocked at once and are replaced; with one more, the worker gives up."""

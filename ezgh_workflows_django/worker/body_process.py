@@ -19,7 +19,8 @@ from typing import Any, Final
 
 from .. import clock
 from ..errors import Rejected
-from ..protocol.messages import Answer, Lease, Outcome
+from ..protocol.messages import Lease
+from ..protocol.outcomes import Answer, Outcome
 from .bodies import Bodies
 from .executor import Middleware, unservable
 from .hands import Held
@@ -104,10 +105,13 @@ class Child:
         held = self._held
         if held is not None and held.lease.id == lease_id:
             held.fire(why)
+            self.say("noted", held.context.usage, held.context.spans)  # a body that does not stop is ended with this process
 
     def _ended(self, held: Held, outcome: Outcome, answer: Answer | None) -> None:
         self._tasks += 1
-        self.say("ended", outcome, answer, self._limits.reached(self._tasks))
+        stuck = self._bodies.stuck
+        spent = f"{stuck} of its threads are stuck in functions that did not stop at their timeout" if stuck else self._limits.reached(self._tasks)
+        self.say("ended", outcome, answer, spent)
 
     def _crashed(self, error: BaseException) -> None:
         self.say("crash", isinstance(error, Rejected), f"{type(error).__name__}: {error}")

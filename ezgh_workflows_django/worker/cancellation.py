@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 
 
@@ -36,6 +37,10 @@ class Cancelled:
     def wait(self, timeout: float | None = None) -> bool:
         """Block until the body should stop, at most `timeout` seconds; says whether it should."""
         return self._event.wait(timeout)
+
+    def limited(self, seconds: float | None) -> AbstractContextManager[None]:
+        """Around a function of the body that has that many seconds. Here nothing: whoever waits for it looks at the clock."""
+        return nullcontext()
 
     def fire(self, why: Why) -> bool:
         """Tell the body to stop. Says whether this call was the first; a later reason changes nothing."""

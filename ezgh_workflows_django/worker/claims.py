@@ -8,7 +8,8 @@ from typing import Final
 
 from .. import clock
 from ..errors import SessionLost, Unavailable
-from ..protocol.messages import Claimed, ClaimRequest, Outcome, Registered
+from ..protocol.messages import Claimed, ClaimRequest, Registered
+from ..protocol.outcomes import Outcome
 from .backoff import Backoff
 from .bodies import Runner
 from .hands import Hands, Held
@@ -21,7 +22,7 @@ from .starter import Starter
 from .transports.base import Transport
 
 MAX_TASKS: Final = 10
-"""Leases that one poll asks for at most."""
+"""Leases that one poll asks for at most; the server may allow fewer."""
 
 MAX_WAIT_MS: Final = 55_000
 """How long a poll asks to be held; the server may clamp it."""
@@ -125,7 +126,8 @@ class Claims:
 
     def _request(self, session: Registered, room: int) -> ClaimRequest:
         wait_ms = 0 if self._until_idle else min(MAX_WAIT_MS, session.max_wait_ms)
-        return ClaimRequest(worker_id=session.worker_id, claim_id=uuid.uuid4().hex, max=min(MAX_TASKS, room), wait_ms=wait_ms, serves=self._serves)
+        most = min(MAX_TASKS, session.max_claim, room)
+        return ClaimRequest(worker_id=session.worker_id, claim_id=uuid.uuid4().hex, max=most, wait_ms=wait_ms, serves=self._serves)
 
     def _ask(self, request: ClaimRequest) -> Claimed | None:
         """The answer to a poll, or None after a failure, once it is time to try again."""

@@ -116,6 +116,14 @@ class Client:
         """As `emit`, for async callers."""
         return await asyncio.to_thread(self.emit, name, key, payload, **options)
 
+    async def asignal(self, run_id: str, name: str, payload: Any = None) -> str:
+        """As `signal`, for async callers."""
+        return await asyncio.to_thread(self.signal, run_id, name, payload)
+
+    async def acancel(self, run_id: str, reason: str = "") -> RunStatus:
+        """As `cancel`, for async callers."""
+        return await asyncio.to_thread(self.cancel, run_id, reason)
+
 
 def _moment(at: datetime | None) -> str | None:
     if at is not None and (not isinstance(at, datetime) or at.tzinfo is None):

@@ -9,7 +9,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from ..protocol import codec
-from ..protocol.messages import Failure, Lease, Usage
+from ..protocol.failures import Failure
+from ..protocol.messages import Lease
+from ..protocol.notes import Usage
 from .cancellation import Cancelled
 from .current_step import StepInfo, step_info, with_step_info
 from .durable import Pass
@@ -41,7 +43,7 @@ class Context(Words):
         self.info: Final = StepInfo.of(lease)
         self.cancelled: Final = cancelled or Cancelled()
         self._on_progress = on_progress
-        self._notes = Notes(lease.span_id)
+        self._notes = Notes(lease.span_id, f"{lease.run_id}:{lease.step}", frozenset(lease.noted))
         self.keeps_traceback = False
         self._home = Pass(lease, None, self.cancelled, self._notes, is_async=False)
 
@@ -79,9 +81,9 @@ class Context(Words):
     @property
     def state(self) -> Mapping[str, Any]:
         """The run's state as this attempt found it, with its own patches and those of its inner steps; read-only."""
-        patches = [line.notes.patch for line in self._home.strand.lineage()]
+        patches = [line.notes.seen for line in self._home.strand.lineage()]
         merged = {**self._lease.state, **self._home.landed}
-        for patch in (*reversed(patches), self._home.notes.patch):
+        for patch in (*reversed(patches), self._home.notes.seen):
             merged |= patch
         return MappingProxyType(merged)
 
@@ -116,10 +118,19 @@ class Context(Words):
         if self._on_progress is not None:
             self._on_progress(encoded)
 
+    def noted(self, usage: tuple[Usage, ...], spans: tuple[Mapping[str, Any], ...]) -> None:
+        """What the body has noted so far where it runs, in another process."""
+        self._notes.take(usage, spans)
+
     @property
     def patch(self) -> Mapping[str, Any] | None:
         """What `patch_state` was given, or `None`; goes into the outcome."""
         return self._notes.patch or None
+
+    @property
+    def anchors(self) -> tuple[str, ...]:
+        """What names the stretches of the body that all this was noted in (`worker.notes`); goes into a suspend."""
+        return self._notes.anchors
 
     @property
     def usage(self) -> tuple[Usage, ...]:

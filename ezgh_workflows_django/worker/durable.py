@@ -10,10 +10,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import cached_property
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ..errors import NotAvailable, Permanent
-from ..protocol.messages import Checkpoint, Lease, Refused
+from ..protocol.durable import Checkpoint
+from ..protocol.failures import Refused
+from ..protocol.messages import Lease
 from ..protocol.states import CheckpointKind, FailureClass, Refusal
 from .cancellation import Cancelled, Why
 from .failures import dotted_name, message_of
@@ -22,9 +24,9 @@ from .keeper import Keeper
 from .manner import Group, Manner
 from .notes import Notes
 from .on_loop import OnLoop
-from .replay import Asked, Order
+from .replay import Asked, Late, Order
 from .strands import Strand, current_inner, current_strand
-from .suspension import Broken, Suspended, Unwound, combined, is_suspension, suspensions_in
+from .suspension import Broken, Suspended, Unwound, bounded, combined, is_suspension, suspensions_in
 
 LOST: Final = {
     Refusal.FENCED: Why.FENCED,
@@ -38,8 +40,6 @@ LOST: Final = {
 PATIENCE: Final = 100
 """Words that are refused to a body which swallows everything, before each further one takes a second: it then spins no more until its timeout."""
 
-_WAITED_FOR: Final = frozenset({CheckpointKind.SLEEP, CheckpointKind.EVENT, CheckpointKind.CHILD, CheckpointKind.BATCH})
-
 
 class Pass:
     """One pass of the body of `lease`. Made in the thread or task that runs it. Safe from the threads that the body's groups run in."""
@@ -49,6 +49,7 @@ class Pass:
         self.cancelled = cancelled
         self.manner: Manner = OnLoop(keeper, cancelled) if is_async else InThreads(keeper, cancelled)
         self.landed: dict[str, Any] = {}
+        self.sent = frozenset(lease.noted)
         self.root = Strand(self, f"{lease.run_id}:{lease.step}", lease.run_started_at or offered_at(lease), notes)
         self.root.owner = self.manner.me()
         self._keeper = keeper
@@ -111,11 +112,16 @@ class Pass:
         """Ask for a thing by name: what is stored of it, or None where it is new and may be done now. Within a group, its place is the group's."""
         strand = await self.may_ask(f"`{name}`")
         with self._lock:
-            asked, stored = self._in_order(lambda: self.order.ask(name, kind, pos if pos is not None else strand.pos))
+            try:
+                in_turn = self.manner.me() == strand.owner  # no thread or task that the body has made for itself
+                asked, stored = self.order.ask(name, kind, pos if pos is not None else strand.pos, in_turn=in_turn)
+            except Broken as broken:
+                if not isinstance(broken, Late) or all(line.group is None for line in strand.lineage()):
+                    raise self.broken(broken) from None
+                # A gather that failed is over, though a branch of it may not be: what that asks for next is not done, and no difference.
+                self._used(strand, name)
+                raise self.suspend(Suspended(f"`{name}`", late=broken)) from None
             self._used(strand, name)
-            if stored is not None and (stored.kind in _WAITED_FOR or stored.is_open or stored.failures):
-                for line in strand.lineage():  # the pass that parked on it has sent what was noted before
-                    line.notes.forget()
         if stored is None:
             await self._let_siblings_ask(strand)
             if not self.keeper.may_run(name):
@@ -126,6 +132,7 @@ class Pass:
         """The place of a group that this strand opens; of one with a name, `fits` says which members it will have. Raises `Broken`."""
         with self._lock:
             strand.open_group()
+            strand.notes.turn(f"[{strand.groups}")
             place: int = self._in_order(lambda: self.order.open_group(what, name, fits, strand.pos))
             if name is not None:
                 self._used(strand, name)
@@ -139,8 +146,9 @@ class Pass:
             self._in_order(lambda: self.order.close_group(pos, what))
 
     def give(self, stored: Checkpoint) -> Checkpoint:
-        """A result is given to the strand that runs here."""
+        """A result is given to the strand that runs here; what it notes from now on is another stretch."""
         strand = self.strand
+        strand.notes.turn(stored.name)
         if stored.at is not None:
             strand.now = max(strand.now, stored.at)
         return stored
@@ -205,8 +213,10 @@ class Pass:
             raise self.swallowed(self.root, "returned instead" if error is None else "did not let that pass", error)
         if error is not None and suspended:
             parked = combined(self.root.suspensions or suspensions_in(error), plain=False)
+            if parked.late is not None:
+                raise self.broken(parked.late)
             self._in_order(lambda: self.order.finish(f"parks on {parked.what}"))
-            return parked
+            return cast(Suspended, self._in_order(lambda: bounded(parked)))
         if error is None:
             self._in_order(lambda: self.order.finish("returned"))
         return None

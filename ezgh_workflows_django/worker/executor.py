@@ -12,7 +12,8 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ..protocol.messages import Answer, Lease, Outcome, Report
+from ..protocol.messages import Lease
+from ..protocol.outcomes import Answer, Outcome, Report
 from ..protocol.states import FailureClass, Refusal
 from . import telemetry
 from .context import Context, with_step_info
@@ -102,7 +103,7 @@ class Execution:
         except BaseException as another:  # noqa: BLE001 - the body was told to stop meanwhile
             error = another
         if self.parked is not None:
-            return Outcome.suspended(self.parked.waits, self.parked.mode, state=context.patch, usage=context.usage, spans=context.spans)
+            return Outcome.suspended(self.parked.waits, self.parked.mode, state=context.patch, usage=context.usage, spans=context.spans, noted=context.anchors)
         if isinstance(error, Unwound) or (isinstance(error, asyncio.CancelledError) and context.cancelled.is_set()):
             why = f"the body was told to stop, and has ended: {context.cancelled.why or error}"
             return Outcome.returned(why, usage=context.usage, spans=context.spans)

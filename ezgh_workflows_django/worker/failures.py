@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from ..definitions.durations import in_words
+from ..definitions.names import CLASS_PATTERN, matches
 from ..errors import InvalidPayload, NotAvailable, Retryable, StepError, StepFailed, StepFailure
 from ..protocol import codec
-from ..protocol.messages import Failure, Lease, Outcome
+from ..protocol.failures import Failure
+from ..protocol.messages import Lease
+from ..protocol.outcomes import Outcome
 from ..protocol.states import FailureClass
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ MAX_TRACEBACK: Final = 8 * 1024
 
 MAX_RETRY_AFTER: Final = timedelta(days=3_650)
 
-_CLASS: Final = re.compile(r"[a-z0-9_]{1,64}\Z")
 _OWN_KINDS: Final = frozenset(FailureClass) - {FailureClass.RETRYABLE, FailureClass.PERMANENT, FailureClass.ERROR, FailureClass.TIMEOUT}
 """Classes with a meaning to the engine that a body's exception must not claim for itself."""
 
@@ -48,8 +49,11 @@ def failure_of(error: BaseException, *, last: bool, retries: bool) -> Failure:
     """Class, message and type of what was raised. `last` says that no retry is left, `retries` that there ever was one."""
     class_, message = _class_of(error), message_of(error)
     if class_ is None:
-        class_, message = FailureClass.ERROR, f"{_class_text(error)} is not a failure class of a user's own: {message}"
-    advice = " (no retries allowed, give the step a Retry)" if class_ == FailureClass.RETRYABLE and last and not retries else ""
+        rule = f"such a kind matches {CLASS_PATTERN}, and is none of the engine's"
+        class_, message = FailureClass.ERROR, f"{_class_text(error)} is not a failure class of a user's own ({rule}): {message}"
+    spent = class_ == FailureClass.RETRYABLE and last and not retries
+    # A failed inner step has been told so of its own Retry.
+    advice = " (no retries allowed, give the step a Retry)" if spent and not isinstance(error, StepFailed) else ""
     # A failed inner step that nobody caught is told as what its function raised.
     type_ = error.type if isinstance(error, StepFailed) and error.type else dotted_name(type(error))
     return Failure(class_=class_, message=codec.clean_text(message + advice, MAX_MESSAGE), type=codec.clean_text(type_, 200))
@@ -99,7 +103,7 @@ def _class_of(error: BaseException) -> str | None:
     if not isinstance(error, StepError):
         return FailureClass.ERROR
     claimed = error.failure_class
-    if not isinstance(claimed, str) or not _CLASS.match(claimed):
+    if not matches(CLASS_PATTERN, claimed):
         return None
     return None if isinstance(error, StepFailure) and claimed in _OWN_KINDS else claimed
 

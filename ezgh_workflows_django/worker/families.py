@@ -10,10 +10,11 @@ from ..definitions.results import result_of_run
 from ..definitions.starts import MISSING
 from ..errors import ChildFailed, InvalidArgument, Permanent
 from ..protocol import codec
-from ..protocol.messages import Checkpoint, Children, WaitFor
+from ..protocol.durable import Checkpoint, Children, Record, WaitFor
+from ..protocol.failures import Failure
 from ..protocol.states import CheckpointKind, FailureClass, RunStatus, WaitKind
 from .durable import Pass
-from .replay import Asked
+from .replay import Asked, is_refusal
 from .suspension import Broken, Suspended
 
 SLICE: Final = 500
@@ -25,6 +26,7 @@ async def run_one(home: Pass, name: str, workflow: Workflow | str, payload: Any)
     target = _name_of(workflow, f"child run `{name}`")
     payloads = (None if payload is MISSING else codec.plain(payload, "payload"),)
     asked, stored = await home.ask(name, CheckpointKind.CHILD)
+    _raise_refusal(home, stored)
     if stored is None or stored.is_open:
         if stored is None or not stored.children:
             await _start(home, asked, Children(**_call(home, asked), workflow=target, payloads=payloads, has_payload=payload is not MISSING))
@@ -40,6 +42,7 @@ async def run_many(home: Pass, name: str, workflow: Workflow | str, payloads: Se
     target = _name_of(workflow, f"batch `{name}`")
     plain = tuple(codec.plain(payload, f"payloads[{index}]") for index, payload in enumerate(payloads))
     asked, stored = await home.ask(name, CheckpointKind.BATCH)
+    _raise_refusal(home, stored)
     _check_count(home, asked, stored, len(plain))
     if stored is None or stored.is_open:
         there = stored.children if stored is not None else 0
@@ -59,11 +62,25 @@ def _call(home: Pass, asked: Asked) -> dict[str, Any]:
 
 
 async def _start(home: Pass, asked: Asked, request: Children) -> None:
-    """Start children. Raises `Permanent` where the server says that they can't be."""
+    """Start children. Raises `Permanent` where the server says that they can't be; later passes are told the same, where none is started."""
     started = await home.manner.in_flight(home.manner.call(lambda: home.keeper.children(request)))
     if started.refused is not None:
         home.refused(started.refused)
-        raise Permanent(f"{asked}: workflow {request.workflow} could not be started: {started.refused.message}")
+        message = f"{asked}: workflow {request.workflow} could not be started: {started.refused.message}"
+        if request.first == 0:
+            failure = Failure(class_=FailureClass.PERMANENT, message=message)
+            record = Record(lease_id=request.lease_id, name=asked.name, pos=asked.pos, failure=failure)
+            stored = await home.manner.call(lambda: home.keeper.checkpoint(record))
+            if stored.refused is not None:
+                home.refused(stored.refused)
+        raise Permanent(message)
+
+
+def _raise_refusal(home: Pass, stored: Checkpoint | None) -> None:
+    if stored is not None and is_refusal(stored):
+        failure = home.give(stored).failure
+        assert failure is not None
+        raise Permanent(failure.message)
 
 
 def _until_over(asked: Asked) -> Suspended:

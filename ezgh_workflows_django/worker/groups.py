@@ -67,6 +67,7 @@ async def _run(
 ) -> list[Any]:
     is_own = parent.pos is None  # a group within a group shares the place of that, which is looked after there
     group = Group(pos, len(members)) if is_own and what == "gather" else None
+    number = parent.groups
     ends = await _all_ended(home, parent, pos, members, group, limit)
     parent.now = max([parent.now, *(end.strand.now for end in ends)])
     parent.notes.absorb(end.strand.notes for end in ends)
@@ -75,7 +76,17 @@ async def _run(
             raise end.error
     if is_own:
         home.close_group(pos, what)
-    return _settled(home, ends, plain=plain, return_exceptions=return_exceptions)
+    parked, failed = _parked(ends), _failures(ends, return_exceptions=return_exceptions)
+    if parked and not failed:
+        suspensions = [combined(ends[index].strand.suspensions, plain=False) for index in parked]
+        raise home.suspend(combined(suspensions, plain=all(plain[index] for index in parked)))
+    parent.notes.turn(f"[{number}]")
+    if failed:
+        # The one that failed first, by what it was given until then: in a later pass another may have failed, too.
+        first = min(failed, key=lambda end: end.strand.now).error
+        assert first is not None
+        raise first
+    return [end.value if end.error is None else end.error for end in ends]
 
 
 async def _all_ended(home: Pass, parent: Strand, pos: int, members: Sequence[Member], group: Group | None, limit: int) -> list[_End]:
@@ -84,7 +95,7 @@ async def _all_ended(home: Pass, parent: Strand, pos: int, members: Sequence[Mem
     to_call: Sequence[int] = range(len(members))
     while to_call:
         left = home.order.left(pos)
-        strands = [Strand(home, parent.member_path(index), parent.now, Notes(home.lease.span_id), parent=parent, pos=pos, group=group) for index in to_call]
+        strands = [_strand(home, parent, parent.member_path(index), pos, group) for index in to_call]
         calls = [partial(_one, home, strand, members[index]) for index, strand in zip(to_call, strands, strict=True)]
         ends |= zip(to_call, await home.manner.all(calls, limit), strict=True)
         again = [index for index in to_call if isinstance(ends[index].error, Deferred)] if group is not None else []
@@ -94,6 +105,11 @@ async def _all_ended(home: Pass, parent: Strand, pos: int, members: Sequence[Mem
             home.call_again(ends[index].strand)
         to_call = again
     return [ends[index] for index in range(len(members))]
+
+
+def _strand(home: Pass, parent: Strand, path: str, pos: int, group: Group | None) -> Strand:
+    notes = Notes(home.lease.span_id, path, home.sent)
+    return Strand(home, path, parent.now, notes, parent=parent, pos=pos, group=group)
 
 
 async def _one(home: Pass, strand: Strand, member: Member) -> _End:
@@ -114,19 +130,15 @@ async def _one(home: Pass, strand: Strand, member: Member) -> _End:
     return end
 
 
-def _settled(home: Pass, ends: Sequence[_End], *, plain: Sequence[bool], return_exceptions: bool) -> list[Any]:
-    suspended = [(end, alone) for end, alone in zip(ends, plain, strict=True) if end.error is not None and is_suspension(end.error)]
+def _parked(ends: Sequence[_End]) -> list[int]:
+    """The members that park."""
+    return [index for index, end in enumerate(ends) if end.error is not None and is_suspension(end.error)]
+
+
+def _failures(ends: Sequence[_End], *, return_exceptions: bool) -> list[_End]:
+    """The members whose failure is the group's."""
     failed = [end for end in ends if end.error is not None and not is_suspension(end.error)]
-    if return_exceptions:
-        failed = [end for end in failed if not isinstance(end.error, Exception)]
-    if failed:
-        # The one that failed first, by what it was given until then: in a later pass another may have failed, too.
-        first = min(failed, key=lambda end: end.strand.now).error
-        assert first is not None
-        raise first
-    if suspended:
-        raise home.suspend(combined([combined(end.strand.suspensions, plain=False) for end, _ in suspended], plain=all(alone for _, alone in suspended)))
-    return [end.value if end.error is None else end.error for end in ends]
+    return [end for end in failed if not isinstance(end.error, Exception)] if return_exceptions else failed
 
 
 async def _awaited(member: Awaitable[Any]) -> Any:

@@ -11,7 +11,8 @@ from typing import Final, Protocol
 
 from .. import clock
 from ..errors import SessionLost, Unavailable
-from ..protocol.messages import Extension, Refused
+from ..protocol.failures import Refused
+from ..protocol.messages import Extension
 from ..protocol.states import Refusal
 from .backoff import LeaseBackoff
 from .cancellation import Why

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import IO, Any, Final
 
-from ..protocol.messages import Refused
+from ..errors import Rejected
+from ..protocol.failures import Refused
 from .backoff import LeaseBackoff
 from .hands import Hands, Held
 from .heartbeat import Pulse
@@ -90,7 +91,7 @@ class ProcessHeartbeat:
             _end(child)
 
     def run(self) -> None:
-        """Take in the child's answers, and replace it when it ends, until `close`."""
+        """Take in the child's answers, and replace it when it ends, until `close`. Raises `Rejected` where the server refuses the worker for good."""
         while not self._closing.is_set():
             child = self._child
             if child is None:
@@ -118,6 +119,8 @@ class ProcessHeartbeat:
             self._listener.warning(f"heartbeat process: {said['trouble']}")
         if said.get("lost_session"):
             self._on_lost_session()
+        if "rejected" in said:
+            raise Rejected(said["rejected"])
 
     def _replace(self, child: subprocess.Popen[bytes]) -> None:
         code = _end(child)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import IO, Any, Final
 
-from ..errors import SessionLost, Unavailable
+from ..errors import Rejected, SessionLost, Unavailable
 from ..protocol.messages import Beat, Extension
 from .backoff import LeaseBackoff
 from .heartbeat import SILENT_AFTER
@@ -78,6 +78,9 @@ class Beater:
             wait = self._backoff.next(getattr(error, "retry_after", None))
             self._say({"trouble": f"{error}; trying again in {wait:.1f} s", "lost_session": isinstance(error, SessionLost)})
             return wait
+        except Rejected as error:  # for good: the worker is told, and ends
+            self._say({"rejected": str(error)})
+            return self._charge.interval
         self._backoff.reset()
         self._say(_answer(answers, now))
         return self._charge.interval

@@ -48,6 +48,8 @@ class InThreads:
             return call()
         future = started(self._keeper, call)
         if not wait([future], seconds).done:
+            assert self._keeper is not None
+            self._keeper.leave(future)
             raise Overran
         return future.result()
 

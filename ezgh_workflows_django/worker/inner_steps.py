@@ -15,7 +15,8 @@ from ..definitions.policies import NO_RETRY, Retry
 from ..definitions.results import Result
 from ..definitions.wire import retry_spec
 from ..errors import InvalidArgument, NotAvailable, Permanent, StepFailed
-from ..protocol.messages import Checkpoint, Failure, Record, Stored, WaitFor
+from ..protocol.durable import Checkpoint, Record, Stored, WaitFor
+from ..protocol.failures import Failure
 from ..protocol.states import CheckpointKind, FailureClass, Mode, WaitKind
 from .current_step import StepInfo
 from .durable import Pass, offered_at
@@ -58,13 +59,18 @@ def work(name: str, function: Callable[..., Any], *, retry: Retry | None, timeou
     if transactional and signatures.is_async(function):
         raise InvalidArgument("transactional", f"step `{name}`: an async function can't run in a database transaction: make it a def")
     for field_, faults in (
-        ("retry", validation.retry_faults(retry) if retry is not None else ()),
+        ("retry", validation.inner_retry_faults(retry) if retry is not None else ()),
         ("timeout", validation.duration_faults("timeout", timeout, MAX_TIMEOUT_MS)),
     ):
         for fault in faults:
             raise InvalidArgument(field_, f"step `{name}`: {fault}")
+    result = Result(function, f"step {name}")
+    try:
+        result.check()
+    except Permanent as error:
+        raise InvalidArgument("fn", str(error)) from error
     ms = None if timeout is None else milliseconds(timeout)
-    return Work(function, Result(function, f"step {name}"), retry or NO_RETRY, ms, transactional)
+    return Work(function, result, retry or NO_RETRY, ms, transactional)
 
 
 def with_arguments(work: Work, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Work:
@@ -76,11 +82,11 @@ async def step(home: Pass, name: str, work: Work) -> Any:
     """The result of an inner step: the stored one, or that of its function, run now and stored. Raises `StepFailed` where it failed for good."""
     asked, stored = await home.ask(name, CheckpointKind.STEP)
     if stored is not None and stored.is_open and (not _is_due(home, stored) or not home.keeper.may_run(name)):
-        raise home.suspend(_until_retry(asked))
+        raise home.suspend(_until_retry(asked, stored))
     if stored is None or stored.is_open:
         stored = await home.manner.in_flight(_Try(home, asked, work, stored).run())
     if stored.is_open:
-        raise home.suspend(_until_retry(asked))
+        raise home.suspend(_until_retry(asked, stored))
     return _given(home.give(stored), work)
 
 
@@ -95,8 +101,8 @@ def _is_due(home: Pass, stored: Checkpoint) -> bool:
     return stored.retry_at is None or stored.retry_at <= offered_at(home.lease) + SLACK
 
 
-def _until_retry(asked: Asked) -> Suspended:
-    wait = WaitFor(name=asked.name, kind=WaitKind.RETRY, pos=asked.pos)
+def _until_retry(asked: Asked, stored: Checkpoint) -> Suspended:
+    wait = WaitFor(name=asked.name, kind=WaitKind.RETRY, pos=asked.pos, until=stored.retry_at)
     # Any: a sibling that waits for longer must not hold the next try up.
     return Suspended(f"the next try of {asked}", [wait], Mode.ANY)
 
@@ -148,16 +154,18 @@ class _Try:
         return self._record(output=self._work.result.encode(self._call()))
 
     async def _limited(self, call: Callable[[], Any]) -> Any:
-        ms = self._work.timeout_ms
-        is_async = signatures.is_async(self._work.function)
-        if is_async:
-            with self._inner().entered():
-                return await self._home.manner.function(self._work.call, is_async=True, seconds=ms and ms / 1000)
-        return await self._home.manner.function(call, is_async=False, seconds=ms and ms / 1000)
+        if signatures.is_async(self._work.function):
+            with self._inner().entered(), self._home.cancelled.limited(self._seconds):
+                return await self._home.manner.function(self._work.call, is_async=True, seconds=self._seconds)
+        return await self._home.manner.function(call, is_async=False, seconds=self._seconds)
 
     def _call(self) -> Any:
-        with self._inner().entered():
+        with self._inner().entered(), self._home.cancelled.limited(self._seconds):
             return self._work.call()
+
+    @property
+    def _seconds(self) -> float | None:
+        return None if self._work.timeout_ms is None else self._work.timeout_ms / 1000
 
     def _inner(self) -> Inner:
         lease, name = self._home.lease, self._asked.name

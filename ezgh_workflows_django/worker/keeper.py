@@ -8,10 +8,13 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, Final, Protocol, TypeVar, overload
 
 from ..errors import Rejected, SessionLost, Unavailable
-from ..protocol.messages import Answer, Children, Lease, Record, Report, Started, Stored
+from ..protocol.durable import Children, Record, Started, Stored
+from ..protocol.messages import Lease
+from ..protocol.outcomes import Answer, Report
 from .backoff import LeaseBackoff
 from .cancellation import Cancelled, Why
 from .listener import Listener
@@ -23,6 +26,9 @@ Answered = TypeVar("Answered")
 
 IDLE: Final = 20.0
 """Seconds that a lent thread waits for more to do before it ends."""
+
+MAX_LEFT: Final = 100
+"""Lent threads that may be stuck at once in calls past their time; ten for each body where that is more. One body's group may leave many at once."""
 
 
 class Keeper(Protocol):
@@ -52,14 +58,19 @@ class Keeper(Protocol):
     def start(self, call: Callable[[], None]) -> None:
         """Run `call`, which raises nothing, in a thread of its own, surrounded as bodies are; or at once, before this returns."""
 
+    def leave(self, running: Future[Any]) -> None:
+        """Go on without a call in such a thread that does not stop: it is counted until it has ended."""
+
 
 class Keeping:
-    """The keepers of one worker, and the threads they lend. `release` is called by each thread as it ends."""
+    """The keepers of one worker, and the threads they lend. With `bound` of these left behind in calls that do not stop, the worker ends."""
 
-    def __init__(self, transport: Transport, listener: Listener, *, on_crash: Callable[[BaseException], object]) -> None:
+    def __init__(self, transport: Transport, listener: Listener, *, on_crash: Callable[[BaseException], object], bound: int = sys.maxsize) -> None:
         self.transport = transport
         self.listener = listener
         self.crashed = on_crash
+        self._bound = bound
+        self._left: set[Future[Any]] = set()
         self._numbers = itertools.count()
         # As many threads as bodies ask for: one that waits for another, on a bounded pool, could wait for ever.
         self._pool = Pool(sys.maxsize, spare=0, on_crash=on_crash, release=transport.release, name="inner", idle=IDLE)
@@ -71,6 +82,18 @@ class Keeping:
     def start(self, call: Callable[[], None]) -> None:
         """Run `call` in a thread, at once."""
         self._pool.submit(next(self._numbers), call)
+
+    def leave(self, running: Future[Any]) -> None:
+        """See `Keeper`."""
+        self._left.add(running)
+        running.add_done_callback(self._left.discard)
+        if self.stuck >= self._bound:
+            self.crashed(RuntimeError(f"{self.stuck} threads are stuck in functions of inner steps that did not stop at their timeout: the worker ends"))
+
+    @property
+    def stuck(self) -> int:
+        """How many threads are still at a call that was left."""
+        return len(self._left)
 
     def close(self, timeout: float) -> None:
         """Let the idle threads end; wait for them at most `timeout` seconds."""
@@ -112,6 +135,10 @@ class WorkerKeeper:
     def start(self, call: Callable[[], None]) -> None:
         """See `Keeper`."""
         self._keeping.start(lambda: self._surrounded(call))
+
+    def leave(self, running: Future[Any]) -> None:
+        """See `Keeper`."""
+        self._keeping.leave(running)
 
     def _surrounded(self, call: Callable[[], None]) -> None:
         with self._keeping.transport.body_scope(self._lease):

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ..protocol.messages import Answer, Lease, Outcome, Registered, Registration
+from ..protocol.messages import Lease, Registered, Registration
+from ..protocol.outcomes import Answer, Outcome
 
 _log = logging.getLogger("ezgh_workflows.worker")
 

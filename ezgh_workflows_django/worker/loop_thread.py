@@ -23,6 +23,7 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closing = False
+        self._is_retired = False
         self._thread = threading.Thread(target=self._serve, name="workflows-loop", daemon=True)
         self._thread.start()
 
@@ -33,23 +34,33 @@ class LoopThread:
     def is_stuck(self, patience: float) -> bool:
         """Whether the loop does not take a turn within `patience` seconds: some body blocks it."""
         turned = threading.Event()
-        self._loop.call_soon_threadsafe(turned.set)
+        try:
+            self._loop.call_soon_threadsafe(turned.set)
+        except RuntimeError:  # it was retired, and has just ended
+            return False
         return not turned.wait(patience)
+
+    def retire(self, on_turn: Callable[[], object]) -> None:
+        """Nothing more is submitted: end once all that runs here has ended. `on_turn` is called in the loop's thread, when it takes its next turn."""
+        self._loop.call_soon_threadsafe(self._retire, on_turn)
 
     def close(self, timeout: float) -> None:
         """Stop the loop and wait for its thread, at most `timeout` seconds; a blocked one stays behind."""
         self._is_closing = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        with suppress(RuntimeError):  # it was retired, and has just ended
+            self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout)
 
     def _spawn(self, passage: Callable[[], Coroutine[Any, Any, Any]], cancelled: Cancelled, on_end: Callable[[asyncio.Task[Any]], object]) -> None:
         task = self._loop.create_task(passage())
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._end(done, on_end))
+        if cancelled.is_set():
+            task.cancel()  # at once, in this thread: so not even its first lines run
         cancelled.on_fire(lambda: self._cancel(task))
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
-        if not self._loop.is_closed():
+        with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(task.cancel)
 
     def _end(self, task: asyncio.Task[Any], on_end: Callable[[asyncio.Task[Any]], object]) -> None:
@@ -58,6 +69,17 @@ class LoopThread:
             on_end(task)
         except BaseException as error:  # noqa: BLE001 - the worker ends with it, and says why
             self._on_crash(error)
+        self._end_if_retired()
+
+    def _retire(self, on_turn: Callable[[], object]) -> None:
+        on_turn()
+        self._is_retired = True
+        self._end_if_retired()
+
+    def _end_if_retired(self) -> None:
+        if self._is_retired and not self._tasks:
+            self._is_closing = True
+            self._loop.stop()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar, cast
 
-from .cancellation import Cancelled
+from .cancellation import Cancelled, Why
 from .keeper import Keeper
 from .manner import Group, Member, Overran, started
 
@@ -86,14 +86,19 @@ class OnLoop:
             await asyncio.wait(set(self._in_flight))
 
     async def _in_thread(self, call: Callable[[], Any], seconds: float | None) -> Any:
-        running = asyncio.wrap_future(started(self._keeper, call))
+        assert self._keeper is not None
+        future = started(self._keeper, call)
+        running = asyncio.wrap_future(future)
         try:
             done, _ = await asyncio.wait({running}, timeout=seconds)
         except asyncio.CancelledError:
             running.cancel()
+            if self._cancelled.why is Why.TIMEOUT:
+                self._keeper.leave(future)
             raise
         if not done:
             running.cancel()
+            self._keeper.leave(future)
             raise Overran
         result = running.result()
         return await result if inspect.isawaitable(result) else result

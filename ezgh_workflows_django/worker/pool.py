@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
 
 
@@ -52,25 +53,34 @@ class Pool:
         self._alive: set[threading.Thread] = set()
         self._left: set[threading.Thread] = set()
         self._made = 0
-        self.stuck = 0
 
     def submit(self, key: Hashable, call: Callable[[], object]) -> None:
-        """Run `call` in a thread, soon."""
+        """Run `call` in a thread, soon, in a copy of that thread's context."""
         job = Job(key, call)
         with self._lock:
             self._running[key] = job
             self._grow()
         self._queue.put(job)
 
-    def leave(self, key: Hashable) -> None:
-        """Go on without the thread that runs this job: another takes its place, while the bound allows."""
+    def leave(self, key: Hashable) -> bool:
+        """Go on without this job. Says whether it had begun, or has ended: another thread then takes the place of its own, while the bound allows.
+        One that no thread has taken up is never run."""
         with self._lock:
             job = self._running.pop(key, None)
-            if job is not None:
-                job.is_left = True
-                self.stuck += 1
-                self._left |= {job.thread} if job.thread is not None else set()
-                self._grow()
+            if job is None:
+                return True
+            job.is_left = True
+            if job.thread is None:
+                return False
+            self._alive.discard(job.thread)
+            self._left.add(job.thread)
+            self._grow()
+            return True
+
+    @property
+    def stuck(self) -> int:
+        """How many threads are still at a job that was left."""
+        return len(self._left)
 
     @property
     def capacity(self) -> int:
@@ -80,7 +90,7 @@ class Pool:
     def close(self, timeout: float) -> None:
         """Let the idle threads end and wait for them, at most `timeout` seconds in all. Stuck ones stay behind."""
         with self._lock:
-            threads = self._alive - self._left
+            threads = set(self._alive)
         for _ in threads:
             self._queue.put(None)
         until = time.monotonic() + timeout
@@ -88,8 +98,7 @@ class Pool:
             thread.join(max(0.0, until - time.monotonic()))
 
     def _grow(self) -> None:
-        working = len(self._alive) - self.stuck
-        if working < min(self.capacity, len(self._running)):
+        while len(self._alive) < min(self.capacity, len(self._running)):
             self._made += 1
             thread = threading.Thread(target=self._serve, name=f"workflows-{self._name}-{self._made}", daemon=True)
             self._alive.add(thread)
@@ -98,8 +107,9 @@ class Pool:
     def _serve(self) -> None:
         try:
             while (job := self._next()) is not None:
-                job.thread = threading.current_thread()
-                job.call()
+                if not self._is_mine(job):
+                    continue
+                copy_context().run(job.call)
                 if self._is_over(job):
                     return
         except BaseException as error:  # noqa: BLE001 - the worker ends with it, and says why
@@ -119,17 +129,26 @@ class Pool:
     def _is_surplus(self) -> bool:
         """Whether this thread is not needed; then it counts no more, so that the next job gets another."""
         with self._lock:
-            if len(self._alive) - self.stuck <= len(self._running):
+            if len(self._alive) <= len(self._running):
                 return False
             self._alive.discard(threading.current_thread())
             return True
 
+    def _is_mine(self, job: Job) -> bool:
+        """Take a job up; says whether it is still to be run."""
+        with self._lock:
+            job.thread = threading.current_thread()
+            return not job.is_left
+
     def _is_over(self, job: Job) -> bool:
-        """Take note that a job has ended; says whether this thread was replaced meanwhile."""
+        """Take note that a job has ended; says whether this thread was replaced meanwhile. Then it counts no more, neither as stuck nor as one that
+        could take up the next job."""
         with self._lock:
             if self._running.get(job.key) is job:
                 del self._running[job.key]
-            self.stuck -= job.is_left
+            if job.is_left:
+                self._left.discard(threading.current_thread())
+                self._grow()
             return job.is_left
 
     def _quit(self) -> None:

@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any, Final
 
 from ..errors import Rejected
-from ..protocol.messages import Answer, Outcome
+from ..protocol.outcomes import Answer, Outcome
 from ..protocol.states import FailureClass
-from .hands import Held
+from .hands import Held, Phase
 from .offspring import environment, shielded
 from .pool import Pool
 from .transports.recipe import Recipe
@@ -28,7 +28,7 @@ from .wear import Limits
 MODULE: Final = f"{__package__}.body_process"
 
 MOST_FAILURES: Final = 3
-"""Processes that end before they are up, one after another, until the worker gives up."""
+"""Processes that can't be started or end before they are up, one after another, until the worker gives up."""
 
 OnEnd = Callable[[Held, Outcome, Answer | None], object]
 
@@ -44,6 +44,7 @@ class BodyProcess:
         self._connection, theirs = multiprocessing.Pipe()
         self._lock = threading.Lock()
         self.is_up = False
+        self.is_killed = False
         self.spent: str | None = None
         with theirs, shielded():
             self._process = subprocess.Popen(
@@ -71,6 +72,8 @@ class BodyProcess:
                 has_begun = has_begun or word == "begun"
                 if word == "progress":
                     held.context.progress(said[0])
+                elif word == "noted":
+                    held.context.noted(*said)
                 elif word == "crash":
                     on_crash(Rejected(said[1]) if said[0] else RuntimeError(said[1]))
         except (EOFError, OSError):
@@ -86,6 +89,7 @@ class BodyProcess:
 
     def kill(self) -> None:
         """End it at once."""
+        self.is_killed = True
         self._process.kill()
 
     def end(self, *, kill: bool = False, patience: float = 5.0) -> str:
@@ -125,12 +129,13 @@ class ProcessBodies:
         """Run the body of a lease, soon."""
         self._pool.submit(held, partial(self._run, held))
 
-    def leave(self, held: Held) -> None:
-        """End the process of a body that did not stop."""
-        with self._lock:
+    def leave(self, held: Held) -> bool:
+        """End the process of a body that did not stop. Says whether it had one."""
+        with self._lock:  # a process that has just become idle may already have the next body in hand
             process = self._at_work.get(held)
-        if process is not None:
-            process.kill()
+            if process is not None:
+                process.kill()
+            return process is not None
 
     @property
     def stuck(self) -> int:
@@ -173,13 +178,18 @@ class ProcessBodies:
 
     def _outcome(self, held: Held) -> tuple[Outcome, Answer | None]:
         while self._failures < MOST_FAILURES:
-            process = self._take(held)
+            try:
+                process = self._take(held)
+            except OSError as error:  # no room for another process
+                self._failed(f"could not be started: {error}")
+                continue
             if process is None:
-                return Outcome.returned("the worker is stopping; the body did not run"), None
+                return Outcome.returned("the worker is stopping, or no process came free for the body; it did not run"), None
             try:
                 outcome, answer = process.run(held, self._on_crash)
             except NotBegun as error:
-                self._failed(process, error)
+                if not process.is_up:  # one that was up and idle has died of something else
+                    self._failed(error)
             else:
                 self._failures = 0
                 return outcome, answer
@@ -189,28 +199,29 @@ class ProcessBodies:
 
     def _take(self, held: Held) -> BodyProcess | None:
         with self._lock:
-            if self._is_closing:
+            if self._is_closing or held.phase is Phase.LEFT:
                 return None
             process = self._at_work[held] = self._idle.pop(0) if self._idle else BodyProcess(self._home, self._limits)
             return process
 
     def _put_back(self, held: Held, process: BodyProcess) -> None:
         """What still lives and may live on is idle again; another takes the place of what does not, and is up before it is needed."""
-        is_over = process.spent is not None or process._process.returncode is not None
         with self._lock:
+            is_over = process.spent is not None or process.is_killed or process._process.returncode is not None
             del self._at_work[held]
             if not self._is_closing:
-                self._idle.append(BodyProcess(self._home, self._limits) if is_over else process)
+                with suppress(OSError):  # no room for another process: what this one's body came to counts all the same, and the next body makes its own
+                    self._idle.append(BodyProcess(self._home, self._limits) if is_over else process)
                 is_kept = not is_over
             else:
                 is_kept = False
         if not is_kept:
             process.end()
 
-    def _failed(self, process: BodyProcess, error: NotBegun) -> None:
-        self._failures += not process.is_up  # one that was up and idle has died of something else
+    def _failed(self, how: object) -> None:
+        self._failures += 1
         if self._failures == MOST_FAILURES:
-            self._on_crash(RuntimeError(f"the processes that are to run bodies do not come up; the last one {error}"))
+            self._on_crash(RuntimeError(f"the processes that are to run bodies do not come up; the last one {how}"))
 
 
 def in_words(code: int) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, overload
 
 from ..definitions.bodies import Body
-from ..protocol.messages import Answer, Children, Lease, Record, Report, Started, Stored
+from ..protocol.durable import Children, Record, Started, Stored
+from ..protocol.messages import Lease
+from ..protocol.outcomes import Answer, Report
 from ..protocol.states import LeaseStatus
 from .context import Context
 from .executor import Execution
@@ -75,6 +78,9 @@ class RehearsalKeeper:
     def atomically(self, work: Callable[[], Any]) -> Stored | Answer:
         """Not reached: nothing new is run."""
         raise _nothing_is_stored()
+
+    def leave(self, running: Future[Any]) -> None:
+        """Nothing to do: no thread was lent."""
 
     def start(self, call: Callable[[], None]) -> None:
         """At once: members of groups one after another."""

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from .. import clock, errors
 from ..errors import InvalidArgument, ResultTimeout, RunCancelled, RunEnded, RunFailed, RunTimedOut, Unavailable
 from ..protocol import codec
-from ..protocol.messages import Failure
+from ..protocol.failures import Failure
 from ..protocol.states import RunStatus
 from .backoff import Backoff
 from .transports.replies import Reply, failure
@@ -41,6 +41,11 @@ _ERRORS: Final[Mapping[str, Callable[[str], Exception]]] = {
     "workflow_not_announced": errors.WorkflowNotAnnounced,
 }
 
+_ADVICE: Final[Mapping[str, str]] = {
+    "unauthenticated": "make a key with `manage.py workflows_key create`, and give the client that",
+    "forbidden": "the key has to be given what the message names; `execute` is the scope that starts and steers runs, `read` the one that looks at them",
+}
+
 
 class Asker(Protocol):
     """What sends a request."""
@@ -60,7 +65,7 @@ def told(reply: Reply) -> Any:
         fields = error.get("fields") or {"request": error.get("message", "")}
         field, reason = next(iter(fields.items()))
         raise InvalidArgument(str(field), str(reason))
-    raise failure(reply)
+    raise failure(reply, _ADVICE)
 
 
 class RemoteRun:
@@ -183,6 +188,10 @@ class RemoteRun:
         moved: Mapping[str, Any] = self._verb("migrate", version=version, dry_run=dry_run)
         return moved
 
+    async def alook(self) -> Mapping[str, Any]:
+        """As `look`."""
+        return await asyncio.to_thread(self.look)
+
     async def aresult(self, timeout: float | None = None) -> Any:
         """As `result`; the event loop goes on meanwhile."""
         return await asyncio.to_thread(self.result, timeout)
@@ -194,6 +203,26 @@ class RemoteRun:
     async def acancel(self, reason: str = "") -> RunStatus:
         """As `cancel`."""
         return await asyncio.to_thread(self.cancel, reason)
+
+    async def aretry(self, from_step: str | None = None) -> None:
+        """As `retry`."""
+        await asyncio.to_thread(self.retry, from_step)
+
+    async def apause(self, reason: str = "") -> None:
+        """As `pause`."""
+        await asyncio.to_thread(self.pause, reason)
+
+    async def aresume(self) -> None:
+        """As `resume`."""
+        await asyncio.to_thread(self.resume)
+
+    async def aresolve(self, step: str, output: Any, reason: str) -> None:
+        """As `resolve`."""
+        await asyncio.to_thread(self.resolve, step, output, reason)
+
+    async def amigrate(self, version: str, *, dry_run: bool = False) -> Mapping[str, Any]:
+        """As `migrate`."""
+        return await asyncio.to_thread(self.migrate, version, dry_run=dry_run)
 
     def _look(self, hold: float) -> Mapping[str, Any]:
         query = {"wait_ms": round(hold * 1000)} if hold else None

@@ -1,7 +1,8 @@
 """The order in which a body asks for things, held against what the passes before were given. Pure: stores nothing, runs nothing.
 
 The n-th thing of a pass (name and kind) must be the n-th of the passes before; the members of a group share one place, in any order. More may
-follow at the end. A difference is `Broken`, of class `nondeterminism`, before anything new is done (cases B24, B46).
+follow at the end, and only there: nothing new comes at a place that something is stored after. A difference is `Broken`, of class
+`nondeterminism`, before anything new is done (cases B24, B46).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..protocol.messages import Checkpoint
+from ..protocol.durable import Checkpoint
 from ..protocol.states import CheckpointKind, FailureClass
 from .suspension import Broken
 
@@ -36,6 +37,10 @@ class Asked:
         return f"{WORDS[self.kind]} `{self.name}`"
 
 
+class Late(Broken):
+    """Something new is asked for at a place that something is stored after."""
+
+
 class Order:
     """The places of one pass. `stored` are the checkpoints of the passes before. Not safe from several threads by itself."""
 
@@ -44,17 +49,22 @@ class Order:
         self._at: dict[int, dict[str, Checkpoint]] = {}
         for checkpoint in stored:
             self._at.setdefault(checkpoint.pos, {})[checkpoint.name] = checkpoint
+        self._last = max(self._at, default=0)
         self._left = {pos: dict(there) for pos, there in self._at.items()}
         self._asked: dict[str, int] = {}
         self._count = 0
 
-    def ask(self, name: str, kind: CheckpointKind, pos: int | None = None) -> tuple[Asked, Checkpoint | None]:
-        """The next thing, or with `pos` a member of the group at that place; with what is stored of it. Raises `Broken`."""
+    def ask(self, name: str, kind: CheckpointKind, pos: int | None = None, *, in_turn: bool = True) -> tuple[Asked, Checkpoint | None]:
+        """The next thing, or with `pos` a member of the group at that place; with what is stored of it. Raises `Broken`.
+
+        Raises `Late`, too, where it is asked for `in_turn`, when what was asked for before has been given. What is not may have been at work in a
+        pass that died, while something after it was stored.
+        """
         asked = Asked(name, kind, self._count + 1 if pos is None else pos)
         self._use(name, asked.pos)
         stored = self._stored.get(name)
         there = self._at.get(asked.pos, {})
-        if stored is not None and (stored.pos, stored.kind) == (asked.pos, kind):
+        if stored is not None and stored.pos == asked.pos and _is_of(stored, kind):
             there = {} if pos is not None else {other: row for other, row in there.items() if other != name}
             stored_elsewhere = None
         else:
@@ -65,6 +75,10 @@ class Order:
         if stored_elsewhere is not None:
             raise _broken(f"{_named(stored_elsewhere)} was at {stored_elsewhere.pos}, the code asks for {_said(asked, [stored_elsewhere])} at {asked.pos}")
         self._count = max(self._count, asked.pos)
+        if in_turn and stored is None and asked.pos < self._last:
+            after = min(pos for pos in self._at if pos > asked.pos)
+            rows = list(self._at[after].values())
+            raise Late(FailureClass.NONDETERMINISM, f"{_expected(rows, after)}, the code asks for {_said(asked, rows)} at {asked.pos}")
         self._left.get(asked.pos, {}).pop(name, None)
         return asked, stored
 
@@ -120,9 +134,22 @@ class Order:
 
 
 def _difference(expected: Iterable[Checkpoint], pos: int, said: str) -> Broken:
-    rows = list(expected)
+    return _broken(f"{_expected(list(expected), pos)}, {said}")
+
+
+def _expected(rows: Sequence[Checkpoint], pos: int) -> str:
     shown = " or ".join(_named(row) for row in rows[:3])
-    return _broken(f"expected {shown}{' or another' if len(rows) > 3 else ''} at {pos}, {said}")
+    return f"expected {shown}{' or another' if len(rows) > 3 else ''} at {pos}"
+
+
+def _is_of(stored: Checkpoint, kind: CheckpointKind) -> bool:
+    """Whether this is stored of a thing of that kind; children that could not be started are stored as a step that failed."""
+    return stored.kind == kind or (is_refusal(stored) and kind in (CheckpointKind.CHILD, CheckpointKind.BATCH))
+
+
+def is_refusal(stored: Checkpoint) -> bool:
+    """Whether this says, where children were asked for, that they could not be started."""
+    return stored.kind == CheckpointKind.STEP and stored.failure is not None and not stored.is_open
 
 
 def _named(row: Checkpoint) -> str:

@@ -10,7 +10,8 @@ from typing import Final
 
 from .. import clock
 from ..errors import SessionLost, Unavailable
-from ..protocol.messages import Answer, Outcome, Refused, Report
+from ..protocol.failures import Refused
+from ..protocol.outcomes import Answer, Outcome, Report
 from ..protocol.states import FailureClass, Refusal
 from .backoff import LeaseBackoff
 from .cancellation import Why
@@ -58,7 +59,7 @@ class Reporter:
         self._changed = threading.Condition()
 
     def ended(self, held: Held, outcome: Outcome, answer: Answer | None = None) -> None:
-        """A body is over. What it brought counts unless it had been told to stop, or was left behind.
+        """A body is over. What it brought counts unless it was left behind, or had been told to stop for another reason than a long outage.
 
         With an `answer` the outcome has landed, in one transaction with the body.
         """
@@ -100,9 +101,11 @@ class Reporter:
                 answers = self._transport.report([Report(ending.held.lease.id, ending.outcome) for ending in group])
             except (Unavailable, SessionLost) as error:
                 self._again(group, error, backoff)
+                continue
+            if unanswered := self._landed(group, answers):
+                self._again(unanswered, Unavailable("the server did not answer for their leases"), backoff)
             else:
                 backoff.reset()
-                self._landed(group, answers)
 
     def _is_idle(self) -> bool:
         return not self._pending and not self._sending
@@ -135,18 +138,22 @@ class Reporter:
             self._sending = 0
             self._changed.wait_for(lambda: self._has_given_up, wait)
 
-    def _landed(self, group: Sequence[_Ending], answers: Sequence[Answer]) -> None:
+    def _landed(self, group: Sequence[_Ending], answers: Sequence[Answer]) -> list[_Ending]:
+        """Be done with what was answered; gives the endings that were not, which are on their way still."""
         by_lease = {answer.lease_id: answer for answer in answers}
-        corrected = [ending for ending in map(_corrected, group, (by_lease.get(ending.held.lease.id) for ending in group)) if ending is not None]
-        over = [ending.held for ending in group if all(ending.held is not again.held for again in corrected)]
+        answered = [(ending, by_lease[ending.held.lease.id]) for ending in group if ending.held.lease.id in by_lease]
+        corrected = [again for again in (_corrected(ending, answer) for ending, answer in answered) if again is not None]
+        over = [ending.held for ending, _ in answered if all(ending.held is not again.held for again in corrected)]
         self._hands.drop(over)
         self._on_landed([held.lease.id for held in over])
-        for ending in group:
-            self._speak(ending, by_lease.get(ending.held.lease.id))
+        for ending, answer in answered:
+            self._speak(ending, answer)
+        unanswered = [ending for ending in group if ending.held.lease.id not in by_lease]
         with self._changed:
             self._pending.extend(corrected)
-            self._sending = 0
+            self._sending = len(unanswered)
             self._changed.notify_all()
+        return unanswered
 
     def _landed_already(self, held: Held, outcome: Outcome, answer: Answer) -> None:
         self._hands.end(held)
@@ -154,8 +161,8 @@ class Reporter:
         self._on_landed([held.lease.id])
         self._listener.finished(held.lease, outcome, _seconds(held), answer)
 
-    def _speak(self, ending: _Ending, answer: Answer | None) -> None:
-        refused = answer.refused if answer is not None else Refused("lost", "the server did not answer for this lease")
+    def _speak(self, ending: _Ending, answer: Answer) -> None:
+        refused = answer.refused
         if refused is None or (refused.reason == Refusal.ALREADY_APPLIED and not ending.is_late):
             self._listener.finished(ending.held.lease, ending.outcome, ending.seconds, answer)
         if refused is not None and not ending.is_late:
@@ -190,17 +197,20 @@ _TOLD_TO_STOP: Final = {
 
 
 def _settled(held: Held, outcome: Outcome) -> Outcome:
-    """What counts as the outcome of a body that has just ended: not its own, where it had been told to stop."""
+    """What counts as the outcome of a body that has just ended: not its own, where it had been told to stop.
+
+    A worker that was only cut off may hold its lease still: what the body came to by itself is sent as it is, and the server decides.
+    """
     why = held.cancelled.why
-    if why is None:
+    if why is None or (why is Why.CUT_OFF and outcome.class_ != FailureClass.RETURNED):
         return outcome
     told = timed_out(held.lease, body_ended=True) if why is Why.TIMEOUT else Outcome.returned(_TOLD_TO_STOP[why])
     return replace(told, usage=outcome.usage, spans=outcome.spans)
 
 
-def _corrected(ending: _Ending, answer: Answer | None) -> _Ending | None:
+def _corrected(ending: _Ending, answer: Answer) -> _Ending | None:
     """The outcome to send instead of one that the server can't store, if any: a failure with the same notes, or without any where they are to blame."""
-    refused = answer.refused if answer is not None else None
+    refused = answer.refused
     if refused is None or refused.reason not in INVALID or ending.is_late:
         return None
     told = ending.outcome

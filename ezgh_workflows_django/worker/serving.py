@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..definitions.plan import ON_FAILURE
+from ..definitions.revisions import oldest_first
+from ..definitions.sameness import is_same
 from ..errors import InvalidArgument, InvalidWorkflow, UnknownStep
 from ..protocol.messages import Lease, Serve
 
@@ -36,16 +38,25 @@ class Serving:
             self.add(workflow)
 
     def add(self, workflow: Workflow) -> None:
-        """Hold one more workflow. Raises `InvalidWorkflow` where another one has its name and revision."""
+        """Hold one more workflow. Raises `InvalidWorkflow`, naming both places, where another one has its name and revision: other content or code."""
         key = (workflow.name, workflow.revision)
         held = self._workflows.setdefault(key, workflow)
-        if held is not workflow and held.version != workflow.version:
+        if not is_same(held, workflow):
             raise InvalidWorkflow([f"workflow {key[0]} revision {key[1]} is defined twice, at {held.place} and at {workflow.place}: raise one's revision"])
         self._holdings |= {(*key, step): holding for step, holding in _holdings(workflow).items() if self._is_wanted(workflow.name, step)}
 
     def definitions(self) -> tuple[Mapping[str, Any], ...]:
-        """The wire forms, for a registration."""
-        return tuple(workflow.to_spec() for workflow in self._workflows.values())
+        """The wire forms, for a registration: older revisions first, so that the newest is stored last. Raises `InvalidWorkflow` with every fault."""
+        specs: list[Mapping[str, Any]] = []
+        faults: list[str] = []
+        for workflow in oldest_first(self._workflows.values()):
+            try:
+                specs.append(workflow.to_spec())
+            except InvalidWorkflow as error:
+                faults += error.faults
+        if faults:
+            raise InvalidWorkflow(faults)
+        return tuple(specs)
 
     def workflows(self) -> tuple[Workflow, ...]:
         """What this worker holds, in the order it was given."""

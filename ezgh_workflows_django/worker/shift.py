@@ -17,7 +17,7 @@ from .executor import Middleware
 from .hands import Hands
 from .heartbeat import Heartbeat, ThreadHeartbeat
 from .heartbeat_child import ProcessHeartbeat
-from .keeper import Keeping
+from .keeper import MAX_LEFT, Keeping
 from .listener import Guarded, Listener
 from .processes import ProcessBodies
 from .reporter import Reporter
@@ -125,7 +125,7 @@ class Shift:
         self._join("starter", JOIN_PATIENCE)
         if not self._reporter.wait_until_sent(max(SEND_PATIENCE, until - clock.monotonic())):
             self._listener.error("the outcomes of some bodies could not be sent; their leases will be reclaimed")
-            self._crash(TransportError("outcomes were left unsent"))
+            self._inbox.put(Word(Cause.UNSENT))
         self._close()
 
     def _wait_for_bodies(self, until: float) -> None:
@@ -194,7 +194,7 @@ class Shift:
             on_end=self._reporter.ended,
             on_crash=self._crash,
             release=transport.release,
-            keeping=Keeping(transport, self._listener, on_crash=self._crash),
+            keeping=Keeping(transport, self._listener, on_crash=self._crash, bound=max(MAX_LEFT, 10 * self.hands.size)),
         )
 
     def _heartbeat(self) -> Heartbeat:

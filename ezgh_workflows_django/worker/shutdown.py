@@ -21,6 +21,7 @@ class Cause(Enum):
     IDLE = auto()
     SPENT = auto()  # it has done its share, and makes room for a fresh one
     CRASH = auto()
+    UNSENT = auto()  # outcomes could not be sent while it ended, which was said
     CLOSED = auto()  # it has ended
 
 
@@ -58,9 +59,15 @@ class Inbox:
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
+def hold_signals() -> None:
+    """Hold SIGTERM and SIGINT back until `signals_to` takes them, in whatever program this process becomes meanwhile."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
 @contextmanager
 def signals_to(inbox: Inbox) -> Iterator[None]:
-    """Put SIGTERM and SIGINT into the inbox, as PID 1 too; in the main thread only, since no other may. Puts the old handlers back."""
+    """Put SIGTERM and SIGINT into the inbox, as PID 1 too, with one that was held back until now; in the main thread only, since no other may.
+    Puts the old handlers back."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -69,6 +76,7 @@ def signals_to(inbox: Inbox) -> Iterator[None]:
         inbox.put(Word(Cause.SIGNAL))
 
     before = {number: signal.signal(number, tell) for number in SIGNALS}
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
     try:
         yield
     finally:

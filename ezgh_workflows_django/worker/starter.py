@@ -9,12 +9,14 @@ from typing import Final
 
 from .. import clock
 from ..errors import SessionLost, Unavailable
-from ..protocol.messages import Extension, Outcome, Refused
+from ..protocol.failures import Refused
+from ..protocol.messages import Extension
+from ..protocol.outcomes import Outcome
 from ..protocol.states import Refusal
 from .backoff import LeaseBackoff
 from .bodies import Runner
 from .executor import unservable
-from .hands import Hands, Held
+from .hands import Hands, Held, Phase
 from .listener import Listener
 from .reporter import EXPECTED, Reporter
 from .transports.base import Transport
@@ -49,22 +51,34 @@ class Starter:
         self._on_dropped = on_dropped
         self._on_lost_session = on_lost_session
         self._batches: SimpleQueue[Sequence[Held] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_over = False
 
     def put(self, batch: Sequence[Held]) -> None:
-        """Start these, soon. The leases are in hand already."""
-        self._batches.put(batch)
+        """Start these, soon; hand them back where `run` has ended. The leases are in hand already."""
+        with self._lock:
+            if not self._is_over:
+                self._batches.put(batch)
+                return
+        self._hand_back(batch)
 
     def close(self) -> None:
         """End `run` once what was put before is dealt with."""
         self._batches.put(None)
 
     def run(self) -> None:
-        """Start what comes, until `close`."""
-        while batch := self._next():
-            for held in batch:
-                if held.holding is None:
-                    self._settle(held, unservable(held.lease))
-            self._start([held for held in batch if held.holding is not None])
+        """Start what comes, until `close`. Raises `Rejected`, and whatever is a bug; then nothing that was put stays in hand unstarted."""
+        batch: list[Held] = []
+        try:
+            while batch := self._next():
+                for held in batch:
+                    if held.holding is None:
+                        self._settle(held, unservable(held.lease))
+                self._start([held for held in batch if held.holding is not None])
+        finally:
+            with self._lock:
+                self._is_over = True
+            self._hand_back([*batch, *self._rest()])
 
     def _next(self) -> list[Held]:
         """The next batches as one; empty when it is time to end."""
@@ -92,8 +106,21 @@ class Starter:
                 continue
             self._answered(batch, answers, sent_at)
             return
+        self._hand_back(batch)
+
+    def _rest(self) -> list[Held]:
+        """What was put and is not begun with."""
+        rest: list[Held] = []
+        while True:
+            try:
+                rest += self._batches.get_nowait() or ()
+            except Empty:
+                return rest
+
+    def _hand_back(self, batch: Sequence[Held]) -> None:
         for held in batch:
-            self._settle(held, Outcome.returned("the worker is stopping; the body did not run"))
+            if held.phase is Phase.TAKEN:
+                self._settle(held, Outcome.returned("the worker is stopping; the body did not run"))
 
     def _wait(self, error: Unavailable | SessionLost, count: int, backoff: LeaseBackoff) -> None:
         if isinstance(error, SessionLost):

@@ -18,7 +18,8 @@ class Strand:
     """One line of code that asks for one thing after another: the body, or a member of one of its groups.
 
     `home` is its pass, `pos` the place of the group it is in (None: the body itself), `owner` the thread or task that runs it.
-    `now` is when the latest result it was given was stored. `suspensions` are those it has not got over. `notes` are what it noted itself.
+    `now` is when the latest result it was given was stored. `suspensions` are those it has not got over. `notes` are what it noted itself,
+    `groups` how many groups it has opened.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Strand:
         self.suspensions: list[Suspended] = []
         self.handed: set[object] = set()
         self.asked: list[str] = []
-        self._groups = 0
+        self.groups = 0
 
     @cached_property
     def random(self) -> random.Random:
@@ -51,11 +52,11 @@ class Strand:
 
     def member_path(self, index: int) -> str:
         """The path of that member of the group opened last."""
-        return f"{self.path}:{self._groups}.{index}"
+        return f"{self.path}:{self.groups}.{index}"
 
     def open_group(self) -> None:
         """Another group of members begins."""
-        self._groups += 1
+        self.groups += 1
 
 
 class Inner:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .. import __version__
 from ..protocol import codec
-from ..protocol.messages import Lease, Outcome
+from ..protocol.messages import Lease
+from ..protocol.outcomes import Outcome
 from ..protocol.states import LeaseStatus
 from ..protocol.tracing import TraceContext, read
 

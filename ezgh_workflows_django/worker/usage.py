@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -17,8 +18,7 @@ from ..definitions import names
 from ..errors import InvalidArgument
 from ..protocol import amounts, codec
 from ..protocol.calls_json import usage_to_json
-from ..protocol.messages import Usage
-from ..protocol.notes import MAX_ATTRIBUTES_BYTES, MAX_MODEL, MAX_SPAN_NAME, MAX_SPAN_PAIRS, MAX_SPANS, MAX_UNIT
+from ..protocol.notes import MAX_ATTRIBUTES_BYTES, MAX_MODEL, MAX_SPAN_NAME, MAX_SPAN_PAIRS, MAX_SPANS, MAX_UNIT, Usage
 from . import telemetry
 
 Amount = int | float | Decimal
@@ -57,7 +57,7 @@ class Span:
         return self._used
 
     def forget(self) -> None:
-        """The amounts that were noted so far went out with an earlier pass; this one goes on without them."""
+        """The amounts that were noted so far went out with an earlier pass; the span goes on without them."""
         self._used = {}
 
     def to_json(self) -> dict[str, Any]:
@@ -72,23 +72,57 @@ class Span:
         return ended
 
 
-class Meter:
-    """The usage and the spans of one attempt. Safe from any thread of the body."""
+@dataclass(slots=True)
+class _Tally:
+    """What was noted in some stretch of the code: the sums of its spans, what overrides them, the spans that ended."""
 
-    def __init__(self, root: str) -> None:
+    added: dict[_UsageKey, Decimal] = field(default_factory=dict)
+    overridden: dict[_UsageKey, Decimal] = field(default_factory=dict)
+    ended: list[dict[str, Any]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.overridden or self.ended)
+
+    def __add__(self, later: _Tally) -> _Tally:
+        return _Tally(added(self.added, later.added), self.overridden | later.overridden, self.ended + later.ended)
+
+
+class Meter:
+    """The usage and the spans of one attempt. Safe from any thread of the body.
+
+    It goes on from stretch to stretch of the code; `counts` says whether what is noted in the one that begins now is wanted.
+    """
+
+    def __init__(self, root: str, *, counts: bool = True) -> None:
         self._root = root
         self._lock = threading.Lock()
-        self._added: dict[_UsageKey, Decimal] = {}
-        self._overridden: dict[_UsageKey, Decimal] = {}
-        self._ended: list[dict[str, Any]] = []
+        self._before = _Tally()
+        self._now = _Tally()
+        self._counts = counts
         self._open: list[Span] = []
         self._is_full = False
+
+    @property
+    def has_noted(self) -> bool:
+        """Whether anything was noted in this stretch."""
+        with self._lock:
+            return bool(self._now)
+
+    def turn(self, *, counts: bool) -> None:
+        """Another stretch begins. What was noted in one that does not count is dropped; spans that are open go on, empty."""
+        with self._lock:
+            if not self._counts:
+                for span in self._open:
+                    span.forget()
+            elif self._now:
+                self._before += self._now
+            self._now, self._counts = _Tally(), counts
 
     def set_usage(self, model: str | None, amounts: Mapping[str, Amount]) -> None:
         """Override what the spans add up to. A later call for a model and unit replaces it."""
         counted = amounts_by_unit(model, amounts)
         with self._lock:
-            self._overridden |= counted
+            self._now.overridden |= counted
 
     @contextmanager
     def span(self, name: str, attributes: Mapping[str, Any]) -> Iterator[Span]:
@@ -104,34 +138,31 @@ class Meter:
             _inside.reset(token)
             self._end(span)
 
-    def forget(self) -> None:
-        """What was noted so far went out with an earlier pass; spans that are open go on, empty."""
-        with self._lock:
-            self._added, self._overridden, self._ended = {}, {}, []
-            for span in self._open:
-                span.forget()
-
     def _end(self, span: Span) -> None:
         with self._lock:
             self._open.remove(span)
-            if len(self._ended) < MAX_SPANS:
-                self._ended.append(span.to_json())
+            if len(self._before.ended) + len(self._now.ended) < MAX_SPANS:
+                self._now.ended.append(span.to_json())
             elif not self._is_full:
                 self._is_full = True
                 _log.warning("span %s and those after it are not kept: one report has at most %d; their usage counts all the same", span.name, MAX_SPANS)
-            self._added = added(self._added, span.used)
+            self._now.added = added(self._now.added, span.used)
 
     @property
     def usage(self) -> tuple[Usage, ...]:
         """What was used so far: the override where there is one, else the sum of the ended spans."""
         with self._lock:
-            return usages(self._overridden or self._added)
+            counted = self._counted()
+            return usages(counted.overridden or counted.added)
 
     @property
     def spans(self) -> tuple[Mapping[str, Any], ...]:
         """The ended spans, in the order they ended: the first 1,000."""
         with self._lock:
-            return tuple(self._ended)
+            return tuple(self._counted().ended)
+
+    def _counted(self) -> _Tally:
+        return self._before + self._now if self._counts else self._before
 
 
 def amounts_by_unit(model: str | None, used: Mapping[str, Amount]) -> dict[_UsageKey, Decimal]:

@@ -11,7 +11,7 @@ from ..definitions import validation
 from ..definitions.durations import MAX_SPAN_MS, Duration, in_words, milliseconds, optional_milliseconds
 from ..definitions.policies import Wait, key_text
 from ..errors import InvalidArgument, WaitTimeout
-from ..protocol.messages import Checkpoint, WaitFor
+from ..protocol.durable import MAX_NAME, Checkpoint, WaitFor
 from ..protocol.states import CheckpointKind, Mode, WaitKind
 from .durable import Pass
 from .suspension import Suspended
@@ -95,6 +95,8 @@ async def _opened(home: Pass, word: str, name: str, branches: Mapping[str, Wait]
     if not branches:
         raise InvalidArgument("branches", f"{word} `{name}` waits for nothing: give it branches, each a Wait")
     for branch, wait in branches.items():
+        if len(f"{name}[{branch}]") > MAX_NAME:
+            raise InvalidArgument("branches", f"{word} `{name}`, branch `{branch}`: together, as name[branch], they have over {MAX_NAME} characters")
         _check(f"{name}[{branch}]", wait)
     members = {f"{name}[{branch}]" for branch in branches}
     strand = await home.may_ask(f"{word} `{name}`")

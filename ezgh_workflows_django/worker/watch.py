@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .. import clock
-from ..protocol.messages import Outcome
+from ..protocol.outcomes import Outcome
 from ..protocol.states import FailureClass
 from .bodies import Runner
 from .cancellation import Why
@@ -123,8 +123,9 @@ class Watch:
         """Settle an attempt without its body, which goes on. Does nothing where the body has just ended."""
         if not self._hands.leave(held):
             return
-        self._bodies.leave(held)
-        if held.cancelled.why in LOST:
+        if not self._bodies.leave(held):
+            self._reporter.tell(held, Outcome.returned("no thread came free for the body; it did not run"))
+        elif held.cancelled.why in LOST:
             self._hands.drop([held])
         else:
             self._reporter.tell(held, outcome)

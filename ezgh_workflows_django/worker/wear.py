@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ..protocol.messages import Answer, Lease, Outcome
+from ..protocol.messages import Lease
+from ..protocol.outcomes import Answer, Outcome
 from .listener import Guarded, Listener
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")

@@ -110,7 +110,7 @@ class Words:
         """
         from . import waits
 
-        wait = Wait(event, key=key or None, timeout=timeout, on_timeout=on_timeout, lookback=lookback)
+        wait = Wait(event, key=None if isinstance(key, str) and not key else key, timeout=timeout, on_timeout=on_timeout, lookback=lookback)
         return self._say(waits.for_event(self._home, _checked(name), wait))
 
     def wait_any(self, name: str, **branches: Wait) -> Any:

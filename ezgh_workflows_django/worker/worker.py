@@ -75,8 +75,8 @@ class Worker:
     ) -> None:
         if concurrency < 1:
             raise InvalidArgument("concurrency", f"{concurrency} bodies at once are none: give 1 or more")
-        if grace < 0:
-            raise InvalidArgument("grace", f"{grace} seconds can't be waited: give 0 or more")
+        if not 0 <= grace <= threading.TIMEOUT_MAX:
+            raise InvalidArgument("grace", f"{grace} seconds can't be waited: give 0 to {threading.TIMEOUT_MAX:.0f}")
         if heartbeat not in ("thread", "process"):
             raise InvalidArgument("heartbeat", f'{heartbeat!r} is neither "thread" nor "process"')
         if processes < 1:
@@ -106,6 +106,7 @@ class Worker:
         if limits is not None and processes == 1:
             self._listener = Wear(self._listener, limits, self._spent)
         self._shift: Shift | None = None
+        self._refusals: set[str] = set()
 
     @classmethod
     def dev(cls, *, base_url: str, api_key: str, organization_id: str | None = None, project_id: str | None = None, **options: Any) -> Worker:
@@ -138,14 +139,14 @@ class Worker:
             return self._stand_by(self._shift)
 
     async def run(self) -> int:
-        """As `run_sync`, beside a running event loop. SIGTERM stops it where nobody else handles it; cancelling it does too, in order."""
-        with _sigterm_stops(self):
-            running = asyncio.ensure_future(asyncio.to_thread(self.run_sync))
+        """As `run_sync`, beside a running event loop. SIGTERM stops it where nobody else handles it, a second one at once; so does cancelling it."""
+        with _sigterm_to(self._inbox):
+            running = asyncio.get_running_loop().run_in_executor(None, self.run_sync)  # no task: what cancels all tasks would cancel that one, too
             try:
                 return await asyncio.shield(running)
             except asyncio.CancelledError:
                 self.stop()
-                await running
+                await self._until_over(running)
                 raise
 
     def drain(self) -> None:
@@ -158,13 +159,22 @@ class Worker:
 
     @property
     def stuck(self) -> int:
-        """How many threads are lost to bodies that ignored their timeout, and are still at it."""
+        """How many threads, event loops and coroutines are lost to what ignored its timeout, and are still at it."""
         return self._shift.bodies.stuck if self._shift is not None else 0
 
     @property
     def occupied(self) -> int:
         """How many bodies are at work now."""
         return self._shift.hands.occupied if self._shift is not None else 0
+
+    async def _until_over(self, running: asyncio.Future[int]) -> None:
+        """Wait for the end of a worker that was told to stop; cancelled once more, it ends at once."""
+        try:
+            await running
+        except asyncio.CancelledError:
+            for _ in range(2):  # the second one counts, and it has had none
+                self._inbox.put(Word(Cause.SIGNAL))
+            raise
 
     def _stand_by(self, shift: Shift) -> int:
         """Wait for a reason to end, then for the end."""
@@ -194,14 +204,22 @@ class Worker:
     def _heed(self, word: Word) -> int:
         """Say what a reason to end is; gives the exit code it asks for."""
         self.is_spent = self.is_spent and word.cause in (Cause.IDLE, Cause.SPENT)  # else somebody wants it to end
+        if word.cause is Cause.UNSENT:
+            return 1
         if word.cause is not Cause.CRASH:
             return 0
         if isinstance(word.error, Rejected):
-            self._listener.error(f"the server refuses this worker: {word.error}")
+            self._refused(str(word.error))
         else:
             _log.error("the worker's own loop failed", exc_info=word.error)
             self._listener.error(f"the worker ends because of an unexpected error: {type(word.error).__name__}: {word.error}")
         return 1
+
+    def _refused(self, reason: str) -> None:
+        """Say it once, whichever of the worker's calls have all met it."""
+        if reason not in self._refusals:
+            self._refusals.add(reason)
+            self._listener.error(f"the server refuses this worker: {reason}")
 
     def _end(self, shift: Shift) -> None:
         try:
@@ -239,13 +257,13 @@ class Worker:
 
 
 @contextmanager
-def _sigterm_stops(worker: Worker) -> Iterator[None]:
-    """Stop the worker at SIGTERM while its loop runs in the main thread, unless the process has its own mind about that signal."""
+def _sigterm_to(inbox: Inbox) -> Iterator[None]:
+    """Put SIGTERM into the inbox while the event loop runs in the main thread, unless the process has its own mind about that signal."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, worker.stop)
+    loop.add_signal_handler(signal.SIGTERM, inbox.put, Word(Cause.SIGNAL))
     try:
         yield
     finally:

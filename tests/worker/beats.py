@@ -10,9 +10,14 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from ezgh_workflows_django.protocol.messages import Beat, Extension, Refused
+from ezgh_workflows_django.errors import Rejected
+from ezgh_workflows_django.protocol.failures import Refused
+from ezgh_workflows_django.protocol.messages import Beat, Extension
 from ezgh_workflows_django.testing.scripted import ScriptedTransport
 from ezgh_workflows_django.worker.transports.recipe import Recipe
+
+EVERYTHING = "*"
+"""What a desk refuses, by this name, it refuses for good: the key, not a lease."""
 
 
 class Wired(ScriptedTransport):
@@ -26,6 +31,8 @@ class Wired(ScriptedTransport):
         """Send them to the desk, and refuse what it says."""
         self._desk.send([(beat.lease_id, beat.progress) for beat in beats])
         refused = self._desk.recv()
+        if EVERYTHING in refused:
+            raise Rejected(refused[EVERYTHING])
         return [
             Extension(lease_id=beat.lease_id, refused=Refused(refused[beat.lease_id], "so says the desk") if beat.lease_id in refused else None)
             for beat in beats
@@ -59,7 +66,7 @@ class Desk:
 
     def next_with(self, lease_id: str) -> dict[str, Any]:
         """The next call that carries that lease."""
-        while lease_id not in (leases := self.beats.get(timeout=10)):
+        while lease_id not in (leases := self.beats.get(timeout=60)):
             pass
         return leases
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ezgh_workflows_django.definitions.graph import Step, Workflow
-from ezgh_workflows_django.protocol.messages import Answer, Lease, Outcome
+from ezgh_workflows_django.protocol.messages import Lease
+from ezgh_workflows_django.protocol.outcomes import Answer, Outcome
 from ezgh_workflows_django.worker import Worker
 from ezgh_workflows_django.worker.listener import Listener
 
@@ -46,16 +47,16 @@ class Running:
     def _run(self) -> None:
         self.code = self.worker.run_sync()
 
-    def join(self, timeout: float = 10.0) -> int:
+    def join(self, timeout: float = 60.0) -> int:
         """The exit code, once it has ended by itself."""
         self._thread.join(timeout)
         assert self.code is not None, "the worker did not end"
         return self.code
 
     def wait_until_free(self) -> bool:
-        """Wait until no body is at work; says whether that came within ten seconds."""
+        """Wait until no body is at work; says whether that came within a minute."""
         shift = self.worker._shift
-        return shift is not None and shift.hands.wait_until_free(10)
+        return shift is not None and shift.hands.wait_until_free(60)
 
     def stop(self) -> int:
         """Stop it; gives the exit code."""

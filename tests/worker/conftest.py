@@ -14,6 +14,7 @@ from ezgh_workflows_django.worker import Worker
 
 from .bench import Ear, Running
 from .passes import Calls, Manner, as_async, as_sync
+from .post import Post
 
 
 @pytest.fixture
@@ -45,6 +46,15 @@ def now() -> Iterator[list[float]]:
     clock.set_source(lambda: moment[0])
     yield moment
     clock.set_source(None)
+
+
+@pytest.fixture
+def post(now: list[float]) -> Iterator[Post]:
+    """A post whose clock stands still."""
+    post = Post()
+    yield post
+    post.reporter.close(give_up=True)
+    assert post.crashes == []
 
 
 @pytest.fixture(params=[as_sync, as_async], ids=["sync", "async"])

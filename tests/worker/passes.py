@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from ezgh_workflows_django.definitions.graph import Step, Workflow
-from ezgh_workflows_django.protocol.messages import Outcome
+from ezgh_workflows_django.protocol.outcomes import Outcome
 from ezgh_workflows_django.protocol.states import LeaseStatus
 from ezgh_workflows_django.testing.scripted import ScriptedTransport, lease_of
 from ezgh_workflows_django.testing.scripted_checkpoints import BEGIN, ScriptedCheckpoints
@@ -82,14 +82,14 @@ class Passes:
         self.workflow = Workflow("job", steps=[Step("only", run=body, transactional=self.transactional)])
         return self
 
-    def run(self) -> Outcome:
-        """One pass."""
+    def run(self, *, lost: bool = False) -> Outcome:
+        """One pass; of one that is `lost` the server never gets the outcome, as where its worker is killed."""
         self.lease = self.stored.next_pass(self.lease)
         self.context = Context(self.lease)
         keeper = self.keeping.keeper(self.lease, self.context.cancelled)
         work = Execution(self.lease, self.workflow.body("only"), self.context, keeper=keeper, transactional=self.transactional)
         outcome = work.run()
-        if outcome.status is LeaseStatus.SUSPENDED:
+        if outcome.status is LeaseStatus.SUSPENDED and not lost:
             self.stored.park(outcome)
         self.outcomes.append(outcome)
         return outcome

@@ -16,7 +16,8 @@ from typing import Any
 
 from ezgh_workflows_django.errors import Rejected, SessionLost, Unavailable
 from ezgh_workflows_django.protocol import answers_json, calls_json
-from ezgh_workflows_django.protocol.messages import Record, Report
+from ezgh_workflows_django.protocol.durable import Record
+from ezgh_workflows_django.protocol.outcomes import Report
 from ezgh_workflows_django.testing.scripted import ScriptedTransport
 
 KEY = "ezw_test_0123456789abcdef"

@@ -7,17 +7,19 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from inspect import iscoroutinefunction, isfunction
 from typing import Any
 
 import pytest
 
-from ezgh_workflows_django import Client, RunCancelled, RunFailed, RunTimedOut
+from ezgh_workflows_django import Client, RunCancelled, RunFailed, RunHandle, RunTimedOut
 from ezgh_workflows_django import errors as all_errors
 from ezgh_workflows_django.errors import InvalidArgument, InvalidPayload, Rejected, ResultTimeout, Unavailable
-from ezgh_workflows_django.protocol.messages import Failure
+from ezgh_workflows_django.protocol.failures import Failure
 from ezgh_workflows_django.testing.scripted import ScriptedTransport, lease_of
 from ezgh_workflows_django.worker import remote_run
 from ezgh_workflows_django.worker.client import Receipt
+from ezgh_workflows_django.worker.remote_run import RemoteRun
 from tests.conftest import ROOT
 
 from .bench import Running, one_step
@@ -124,6 +126,12 @@ def test_a_refusal_is_the_error_that_the_engine_would_raise(served: Served, clie
     assert "so the script says" in str(raised.value) or "priority: too high" in str(raised.value)
 
 
+def test_a_key_that_may_not_start_is_told_the_scope_that_may(served: Served, client: Client) -> None:
+    served.instead("runs", refused(403, "forbidden", "this key lacks workflows.runs.start"))
+    with pytest.raises(all_errors.Rejected, match=r"lacks workflows\.runs\.start: .*`execute` is the scope that starts"):
+        client.start("job")
+
+
 def test_a_result_is_waited_for_by_the_server_and_through_what_the_network_loses(served: Served, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_run, "SHORT_REST", 0.001)
     served.instead("runs/r1?wait_ms=24000", Said(200, RUN), Said(502, b""), lambda connection: None, Said(200, ENDED | {"status": "succeeded", "output": 3}))
@@ -208,6 +216,44 @@ def test_the_async_twins_do_the_same(served: Served, client: Client) -> None:
 
     receipt, delivery, status, result = asyncio.run(main())
     assert (receipt.known, delivery, status, result) == (True, "delivered", "cancelled", [1])
+
+
+def test_the_async_twins_of_verbs_say_what_the_verbs_say(served: Served, client: Client) -> None:
+    for verb in ("retry", "pause", "resume", "resolve", "migrate"):
+        served.instead(f"/{verb}", Said(200, RUN))
+    served.instead("/signal", Said(200, {"delivery": "buffered"}))
+    served.instead("/cancel", Said(200, RUN | {"status": "cancelled"}))
+    served.instead("runs/r1", Said(200, RUN))
+
+    async def main() -> tuple[Any, ...]:
+        run = client.run("r1")
+        await run.aretry("only")
+        await run.apause("lunch")
+        await run.aresume()
+        await run.aresolve("only", 5, "by hand")
+        return await run.amigrate("v2", dry_run=True), await client.asignal("r1", "go", 1), await client.acancel("r1", "enough"), await run.alook()
+
+    assert asyncio.run(main()) == (RUN, "buffered", "cancelled", RUN)
+    assert [body for _, body in served.asked[:7]] == [
+        {"from_step": "only"},
+        {"reason": "lunch"},
+        {},
+        {"step": "only", "output": 5, "reason": "by hand"},
+        {"version": "v2", "dry_run": True},
+        {"name": "go", "payload": 1},
+        {"reason": "enough"},
+    ]
+
+
+def calls_of(kind: type) -> set[str]:
+    """The methods that callers have, but for those that are for async ones."""
+    return {name for name, member in vars(kind).items() if isfunction(member) and not iscoroutinefunction(member) and not name.startswith("_")}
+
+
+def test_every_verb_of_a_handle_is_one_of_a_remote_run_and_each_has_its_async_twin() -> None:
+    assert calls_of(RunHandle) - calls_of(RemoteRun) == set()
+    assert {f"a{name}" for name in calls_of(RemoteRun)} - vars(RemoteRun).keys() == set()
+    assert {f"a{name}" for name in calls_of(Client) - {"run", "close"}} - vars(Client).keys() == set()
 
 
 def test_the_code_of_the_page_on_external_workers_runs(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

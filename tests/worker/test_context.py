@@ -9,7 +9,8 @@ from decimal import Decimal
 import pytest
 
 from ezgh_workflows_django.errors import InvalidArgument, InvalidPayload
-from ezgh_workflows_django.protocol.messages import Lease, Usage
+from ezgh_workflows_django.protocol.messages import Lease
+from ezgh_workflows_django.protocol.notes import Usage
 from ezgh_workflows_django.worker.cancellation import Cancelled, Why
 from ezgh_workflows_django.worker.context import Context, StepInfo, step_info, with_step_info
 

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from ezgh_workflows_django.engine import leases
+from ezgh_workflows_django.engine.direct import DirectEngine
+from ezgh_workflows_django.engine.transactions import LostRace
 from ezgh_workflows_django.errors import InvalidWorkflow, Rejected, SessionLost, Unavailable, UnknownApp, UnknownDefinition, UnknownWorker
 from ezgh_workflows_django.protocol.messages import ClaimRequest, Registration
 from ezgh_workflows_django.worker.transports.direct import DirectTransport
@@ -45,6 +48,15 @@ class Engine:
 def test_an_engines_errors_become_those_of_a_transport(raised: Exception, becomes: type[Exception]) -> None:
     with pytest.raises(becomes):
         DirectTransport(Engine(raised)).claim(CLAIM)
+
+
+def test_a_race_that_is_lost_every_time_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(request: ClaimRequest) -> None:
+        raise LostRace("Step 1: no longer ready")
+
+    monkeypatch.setattr(leases, "open_claim", lose)
+    with pytest.raises(Unavailable, match="no longer ready"):
+        DirectTransport(DirectEngine()).claim(CLAIM)
 
 
 def test_a_bug_in_the_engine_stays_one() -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from ezgh_workflows_django.definitions.graph import Step, Workflow
 from ezgh_workflows_django.errors import ChildFailed, Unavailable
-from ezgh_workflows_django.protocol.messages import Failure
+from ezgh_workflows_django.protocol.failures import Failure
 from ezgh_workflows_django.worker.context import Context
 
 from .passes import Manner, Passes, Words

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group
+from django.db import connection
 
 from ezgh_workflows_django import Context, Retry, RunFailed, Worker, Workflow, workflow
+from ezgh_workflows_django.engine import maintenance
 from ezgh_workflows_django.engine.direct import DirectEngine
+from ezgh_workflows_django.models import Run
 from ezgh_workflows_django.worker.transports.direct import DirectTransport
+from tests.process.conftest import until
 
 from .bench import Running
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+MANY = 10_000
 
 tries: list[int] = []
 
@@ -67,6 +74,12 @@ def whole(ctx: Context) -> int:
     return made // (0 if ctx.input == "fails" else made)
 
 
+@workflow("brood")
+def brood(ctx: Context, count: int) -> None:
+    """Waits for many children."""
+    ctx.run_batch("all", child, range(count))
+
+
 @contextmanager
 def at_work(*workflows: Workflow) -> Iterator[None]:
     """A real worker meanwhile."""
@@ -92,3 +105,20 @@ def test_a_transactional_body_writes_its_rows_with_its_outcome_or_not_at_all(inp
     with at_work(whole), suppress(RunFailed):
         run.result(30)
     assert (run.phase, list(Group.objects.values_list("name", flat=True))) == (phase, rows)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="at its size once: that it is linear, test_children_cost.py counts on each database")
+def test_one_cancel_ends_ten_thousand_children_of_one_batch() -> None:
+    """B62, at its size."""
+    child.start(0)  # its definition is stored: who works on the children is not there
+    run = brood.start(MANY)
+    with at_work(brood):
+        until(lambda: run.phase == "waiting", 100)
+    assert Run.objects.filter(parent__pk=run.id, status="running").count() == MANY
+
+    begun = time.monotonic()
+    run.cancel("enough")
+    until(lambda: maintenance.tick() and not Run.objects.filter(parent__pk=run.id, status="running").exists(), 100)
+    print(f"{MANY} children cancelled in {time.monotonic() - begun:.1f} s")
+    assert Run.objects.filter(parent__pk=run.id, status="cancelled").count() == MANY

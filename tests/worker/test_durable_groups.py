@@ -25,7 +25,7 @@ def test_the_items_of_a_map_run_side_by_side_up_to_its_concurrency(body: Manner)
         with lock:
             busy[0] += 1
             most[0] = max(most[0], busy[0])
-        together.wait(5)  # three must be here at once
+        together.wait(60)  # three must be here at once
         with lock:
             busy[0] -= 1
         return item * 10

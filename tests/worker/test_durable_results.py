@@ -96,6 +96,19 @@ def test_a_result_that_its_annotation_does_not_allow_fails_its_step_on_the_first
     assert (outcome.class_, "output does not decode" in str(outcome.message)) == ("permanent", True)
 
 
+def test_a_function_whose_annotation_means_nothing_is_refused_before_it_is_called(body: Manner, calls: Calls) -> None:
+    def written(ctx: Context) -> Words:
+        def charge() -> Calls:
+            calls.made.append("charge")
+            return calls
+
+        yield ctx.step("pay", charge)
+
+    outcome = Passes(body(written)).run()
+    assert (outcome.status, calls.made) == (LeaseStatus.FAILED, [])
+    assert str(outcome.message).startswith("fn: step pay: the annotation Calls can't be decoded")
+
+
 def test_a_stored_step_is_never_run_again(body: Manner, calls: Calls) -> None:
     def written(ctx: Context) -> Words:
         first = yield ctx.step("first", calls.named("first", 1))

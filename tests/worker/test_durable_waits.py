@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -92,6 +93,8 @@ def test_all_of_several_events_are_given_by_branch(body: Manner) -> None:
         (lambda ctx: ctx.wait_any("a", b=Wait("x", key_expr="payload.k")), "key"),
         (lambda ctx: ctx.step("a", "not callable"), "fn"),
         (lambda ctx: ctx.step("a", print, retry=Retry(max_attempts=0)), "retry"),
+        (lambda ctx: ctx.step("a", print, retry=Retry(max_attempts=3, exhausted="pause")), "retry"),
+        (lambda ctx: ctx.map("a", print, [1], retry=Retry(max_attempts=3, exhausted="pause")), "retry"),
         (lambda ctx: ctx.step("a", print, timeout=0), "timeout"),
         (lambda ctx: ctx.step("a", asyncio.sleep, transactional=True), "transactional"),
         (lambda ctx: ctx.map("a", print, [], concurrency=0), "concurrency"),
@@ -107,3 +110,38 @@ def test_what_can_not_be_asked_is_refused_by_the_name_of_the_argument(body: Mann
             return error.field
 
     assert Passes(body(written)).run().output == field
+
+
+@pytest.mark.parametrize(("key", "kept"), [(0, "0"), (7, "7"), ("", ""), (None, ""), ("A-1", "A-1"), (UUID(int=3), str(UUID(int=3)))])
+def test_a_key_is_kept_as_text_as_everywhere(body: Manner, key: Any, kept: str) -> None:
+    def written(ctx: Context) -> Words:
+        yield ctx.wait_for_event("approval", event="approved", key=key)
+
+    passes = Passes(body(written))
+    passes.run()
+    assert [wait.key for wait in passes.outcome.waits] == [kept]
+
+
+@pytest.mark.parametrize("key", [False, True, 0.0, b"", ()])
+def test_a_key_that_is_none_is_refused_even_where_it_is_empty(body: Manner, key: Any) -> None:
+    def written(ctx: Context) -> Words:
+        yield ctx.wait_for_event("approval", event="approved", key=key)
+
+    outcome = Passes(body(written)).run()
+    assert (outcome.class_, "key" in str(outcome.message)) == ("error", True)
+
+
+@pytest.mark.parametrize("word", ["wait_any", "wait_all"])
+def test_a_name_and_a_branch_that_are_too_long_together_are_refused_where_they_are_asked_for(body: Manner, word: str) -> None:
+    def written(ctx: Context, length: int) -> Words:
+        branch = "b" * length
+        yield getattr(ctx, word)("n" * 200, **{branch: Wait("paid")})
+
+    fits = Passes(body(lambda ctx: written(ctx, 53)))
+    fits.run()
+    assert [len(wait) for wait in fits.waits] == [255]
+    outcome = Passes(body(lambda ctx: written(ctx, 54))).run()
+    assert outcome.class_ == "error"
+    assert f"{word} `nnn" in str(outcome.message)
+    assert "branch `bbb" in str(outcome.message)
+    assert "255" in str(outcome.message)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from ezgh_workflows_django.definitions.function import workflow
+from ezgh_workflows_django.errors import StepFailed
 from ezgh_workflows_django.protocol.messages import Lease
 from ezgh_workflows_django.protocol.states import LeaseStatus
 from ezgh_workflows_django.testing.scripted import ScriptedTransport, lease_of
+from ezgh_workflows_django.worker import shift
 from ezgh_workflows_django.worker.context import Context
 
 from .bench import Ear, Running, one_step
@@ -31,6 +34,24 @@ async def async_resize(ctx: Context) -> Any:
     sizes = await ctx.map("sizes", lambda size: size * 2, [1, 2, 3])
     await ctx.sleep("rest", 5)
     return await ctx.step("sum", lambda: sum(sizes))
+
+
+stuck = threading.Event()
+"""Ends the functions that overrun."""
+
+
+def overrunning(ctx: Context) -> str:
+    """One step whose function does not stop at its timeout."""
+    with suppress(StepFailed):
+        ctx.step("slow", lambda: stuck.wait(60), timeout=0.01)
+    return "went on"
+
+
+async def aoverrunning(ctx: Context) -> str:
+    """The same, async."""
+    with suppress(StepFailed):
+        await ctx.step("slow", lambda: stuck.wait(60), timeout=0.01)
+    return "went on"
 
 
 def next_lease(server: ScriptedTransport, lease: Lease) -> Lease:
@@ -67,6 +88,30 @@ def test_a_lease_that_is_lost_within_a_word_is_acknowledged(work: Work) -> None:
     work(server, resize)
     server.wait_until(lambda: "lost" in server.outcomes)
     assert [outcome.class_ for outcome in server.outcomes["lost"]] == ["returned"]
+
+
+@pytest.mark.parametrize("body", [overrunning, aoverrunning], ids=["sync", "async"])
+def test_a_thread_that_an_inner_step_left_behind_counts_until_it_ends(work: Work, body: Callable[..., Any]) -> None:
+    stuck.clear()
+    resize = resizing(body)
+    server = ScriptedTransport(lease_of(resize, "resize", id="l"))
+    running = work(server, resize)
+    server.wait_until(lambda: "l" in server.outcomes)
+    assert (server.outcomes["l"][0].output, running.worker.stuck) == ("went on", 1)
+    stuck.set()
+    assert running.stop() == 0
+    assert running.worker.stuck == 0
+
+
+def test_too_many_threads_left_behind_by_inner_steps_end_the_worker(work: Work, ear: Ear, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shift, "MAX_LEFT", 2)
+    stuck.clear()
+    resize = resizing(overrunning)
+    server = ScriptedTransport(*(lease_of(resize, "resize") for _ in range(10)))
+    running = work(server, resize, concurrency=1)
+    assert running.join(20) == 1
+    assert [said for said in ear.errors if "10 threads are stuck in functions of inner steps" in said]
+    stuck.set()
 
 
 def test_the_outcome_of_a_transactional_body_is_not_told_again(work: Work, ear: Ear) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from ezgh_workflows_django.definitions.graph import Step, Workflow
-from ezgh_workflows_django.errors import Permanent, Retryable, StepFailure
-from ezgh_workflows_django.protocol.messages import Outcome
+from ezgh_workflows_django.errors import Permanent, Retryable, StepFailed, StepFailure
+from ezgh_workflows_django.protocol.outcomes import Outcome
 from ezgh_workflows_django.protocol.states import LeaseStatus
 from ezgh_workflows_django.testing.scripted import lease_of
 from ezgh_workflows_django.worker.context import Context, StepInfo, step_info
@@ -108,6 +108,11 @@ def test_a_retryable_at_the_end_of_its_budget_does_not_ask_for_a_retry_policy() 
     assert raised(Retryable("later"), retries=True, last=True).message == "later"
 
 
+def test_a_failed_inner_step_is_told_once_to_have_a_retry() -> None:
+    message = "later (no retries allowed, give the step a Retry)"
+    assert raised(StepFailed(message, step="pay", failure_class="retryable")).message == f"step pay: {message}"
+
+
 def test_permanent_and_own_classes_are_kept() -> None:
     assert (raised(Permanent("no")).class_, raised(StepFailure("no", kind="card_declined")).class_) == ("permanent", "card_declined")
 
@@ -116,7 +121,8 @@ def test_permanent_and_own_classes_are_kept() -> None:
 def test_a_class_that_is_no_users_becomes_error_and_is_named(kind: str) -> None:
     outcome = raised(StepFailure("no", kind=kind))
     assert outcome.class_ == "error"
-    assert outcome.message == f"{kind!r} is not a failure class of a user's own: no"
+    rule = "such a kind matches ^[a-z0-9_]{1,64}$, and is none of the engine's"
+    assert outcome.message == f"{kind!r} is not a failure class of a user's own ({rule}): no"
 
 
 @pytest.mark.parametrize(

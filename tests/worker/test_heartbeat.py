@@ -85,7 +85,7 @@ def test_with_nothing_in_hand_none_is_sent(heart: Heart, now: list[float]) -> No
 
 
 def test_a_fenced_body_is_acknowledged_once_it_has_ended(work: Start) -> None:
-    job = one_step(lambda ctx: ctx.cancelled.wait(5))
+    job = one_step(lambda ctx: ctx.cancelled.wait(60))
     lease = lease_of(job, "only")
     server = ScriptedTransport(lease, session=OFTEN)
     server.refuse("heartbeat", lease.id, "fenced")
@@ -118,11 +118,11 @@ def test_heartbeats_go_on_while_an_outcome_waits_for_its_answer(work: Start) -> 
 
 
 def test_heartbeats_go_on_to_the_last_body_and_a_cancel_reaches_it_while_draining(work: Start) -> None:
-    job, begun = told(lambda ctx: ctx.cancelled.wait(5))
+    job, begun = told(lambda ctx: ctx.cancelled.wait(60))
     lease = lease_of(job, "only")
     server = ScriptedTransport(lease, session=OFTEN)
     running = work(server, job, grace=10)
-    assert begun.wait(5)
+    assert begun.wait(60)
     running.worker.stop()
     server.wait_until(lambda: server._is_interrupted)
     beaten = len(server.named("heartbeat"))

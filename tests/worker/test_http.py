@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import re
 import socket
 import threading
 import traceback
@@ -18,7 +19,10 @@ import pytest
 from ezgh_workflows_django.definitions.graph import Step, Workflow
 from ezgh_workflows_django.errors import InvalidArgument, NotAvailable, Rejected, SessionLost, TransportError, Unavailable
 from ezgh_workflows_django.protocol import answers_json
-from ezgh_workflows_django.protocol.messages import Beat, Children, Claimed, ClaimRequest, Extension, Failure, Outcome, Record, Registration, Report, Serve
+from ezgh_workflows_django.protocol.durable import Children, Record
+from ezgh_workflows_django.protocol.failures import Failure
+from ezgh_workflows_django.protocol.messages import Beat, Claimed, ClaimRequest, Extension, Registration, Serve
+from ezgh_workflows_django.protocol.outcomes import Outcome, Report
 from ezgh_workflows_django.testing.scripted import ScriptedTransport, lease_of
 from ezgh_workflows_django.worker import Worker
 from ezgh_workflows_django.worker.transports import http
@@ -65,6 +69,8 @@ def own(served: Served) -> Iterator[DevHttpTransport]:
     [
         (refused(401, "unauthenticated", "no such key"), Rejected, "401 unauthenticated: no such key: make a key with `manage.py workflows_key create`"),
         (refused(403, "forbidden", "workflows.workers.poll"), Rejected, "403 forbidden: workflows.workers.poll: the key has to be given"),
+        (refused(404, "unknown_app", "there is no app 'x'"), Rejected, "there is no app 'x': `manage.py workflows_app create` makes one"),
+        (refused(404, "unknown_project", "there is no project 'x'"), Rejected, "there is no project 'x': give the worker a key of that project"),
         (refused(400, "invalid", "no good", fields={"max": ["1 to 100"]}), Rejected, r"400 invalid: no good \(max: 1 to 100\)"),
         (refused(409, "run_terminal", "it is over"), Rejected, "run_terminal"),
         (refused(409, "unknown_worker", "register again"), SessionLost, "register again"),
@@ -118,6 +124,8 @@ def test_the_servers_retry_after_is_handed_on(served: Served, transport: HttpTra
         (refused(404, "not_found"), "unknown_lease"),
         (refused(400, "invalid"), "invalid"),
         (refused(413, "payload_too_large"), "payload_too_large"),
+        (Said(413, b"<h1>Request Entity Too Large</h1>"), "payload_too_large"),
+        (Said(400, b"<h1>Bad Request</h1>"), "invalid"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -130,7 +138,30 @@ def test_a_refusal_of_one_lease_is_an_answer(served: Served, transport: HttpTran
     started = transport.children(Children(lease_id="a", name="n", pos=1, workflow="job", payloads=(1,)))
     assert [each.refused.reason for each in (answer, stored, started) if each.refused] == [reason] * 3
     assert answer.refused is not None
-    assert answer.refused.message == "so the script says"
+    assert re.search(rf"^so the script says$|something between the worker and the server, .*HTTP status {said.status}$", answer.refused.message)
+
+
+@pytest.mark.parametrize("leases", ["a", "ab"], ids=["one", "many"])
+@pytest.mark.parametrize("status", [302, 401, 403, 404, 409, 429])
+def test_a_refusal_of_leases_that_is_not_the_servers_own_passes(served: Served, transport: HttpTransport, leases: str, status: int) -> None:
+    for call in ("started", "heartbeat", "complete", "outcomes", "checkpoint", "children"):
+        served.instead(call, Said(status, b"<h1>default backend</h1>", {"Location": "https://elsewhere"} if status == 302 else {}))
+    calls: list[Callable[[], Any]] = [
+        lambda: transport.started(leases),
+        lambda: transport.heartbeat([Beat(lease) for lease in leases]),
+        lambda: transport.report([Report(lease, Outcome.completed(1)) for lease in leases]),
+        lambda: transport.checkpoint([Record(lease_id=lease, name="n", pos=1) for lease in leases]),
+        lambda: transport.children(Children(lease_id="a", name="n", pos=1, workflow="job", payloads=(1,))),
+    ]
+    for call_it in calls:
+        with pytest.raises(Unavailable, match=f"HTTP status {status}.* something between the worker and the server"):
+            call_it()
+
+
+def test_an_outcome_that_is_answered_with_nothing_has_not_landed(served: Served, transport: HttpTransport) -> None:
+    served.instead("complete", Said(200, {}))
+    with pytest.raises(Unavailable, match="no answer of this protocol"):
+        transport.report([Report("a", Outcome.completed(1))])
 
 
 def test_a_checkpoint_and_children_come_back_as_they_are_stored(served: Served, transport: HttpTransport) -> None:
@@ -180,10 +211,11 @@ def test_a_connection_that_brings_no_answer_ends_in_time_and_blocks_no_heartbeat
     served: Served, transport: HttpTransport, monkeypatch: pytest.MonkeyPatch, does: Callable[[socket.socket], None]
 ) -> None:
     """B80."""
-    monkeypatch.setattr(http, "PATIENCE", 0.3)
     served.instead("claim", does)
-    with pytest.raises(Unavailable):
-        transport.claim(CLAIM)
+    with monkeypatch.context() as hurried:
+        hurried.setattr(http, "PATIENCE", 0.3)
+        with pytest.raises(Unavailable):
+            transport.claim(CLAIM)
     assert transport.heartbeat([Beat("a")]) == [Extension(lease_id="a", expires_in_ms=30_000)]
     assert transport.claim(CLAIM).leases == ()
 
@@ -208,7 +240,7 @@ def test_an_interrupted_claim_ends_and_says_what_it_had_been_given(served: Serve
     claiming.start()
     served.script.wait_until(lambda: bool(served.script.named("claim")))
     transport.interrupt()
-    assert served.gone.wait(5)
+    assert served.gone.wait(60)
     served.script.offer(lease)  # the server matches it to the claim whose client has just gone
     gate.set()
     claiming.join(10)
@@ -224,8 +256,8 @@ def test_an_interrupted_claim_whose_server_is_away_gives_nothing(served: Served,
 
 
 def test_a_group_that_is_too_large_goes_in_halves(served: Served, transport: HttpTransport) -> None:
-    served.instead("outcomes", refused(413, "payload_too_large"), refused(400, "invalid"))
-    served.instead("b/complete", refused(413, "payload_too_large", "output: too large"))
+    served.instead("outcomes", Said(413, b"<h1>Request Entity Too Large</h1>"), refused(400, "invalid"))
+    served.instead("b/complete", Said(413, b"<h1>Request Entity Too Large</h1>"))
     answers = transport.report([Report(lease_id, Outcome.completed(lease_id)) for lease_id in "abcd"])
     assert [(answer.lease_id, answer.refused.reason if answer.refused else None) for answer in answers] == [
         ("a", None),
@@ -326,6 +358,13 @@ def test_a_key_that_may_not_make_the_app_is_told_both_things(served: Served, own
     served.instead("register", refused(404, "unknown_app", 'there is no app "dev-ann"'))
     served.instead("apps", refused(403, "forbidden", "workflows.apps.create"))
     with pytest.raises(Rejected, match=r'(?s)there is no app "dev-ann".*workflows\.apps\.create'):
+        own.register(REGISTRATION)
+
+
+def test_a_key_of_another_project_than_the_default_one_is_asked_which(served: Served, own: DevHttpTransport) -> None:
+    served.instead("register", refused(404, "unknown_app", 'there is no app "dev-ann"'))
+    served.instead("apps", refused(404, "unknown_project", "there is no project 'default'"))
+    with pytest.raises(Rejected, match=r"(?s)there is no app \"dev-ann\".*no project 'default'.*organization_id and project_id \(--organization and --project"):
         own.register(REGISTRATION)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,11 +14,12 @@ import pytest
 
 from ezgh_workflows_django.definitions.graph import Step, Workflow
 from ezgh_workflows_django.errors import AlreadyStarted, InvalidArgument, InvalidWorkflow, Rejected, SessionLost, Unavailable
-from ezgh_workflows_django.protocol.messages import Claimed, ClaimRequest, Outcome, Serve
+from ezgh_workflows_django.protocol.messages import Claimed, ClaimRequest, Serve
+from ezgh_workflows_django.protocol.outcomes import Outcome
 from ezgh_workflows_django.testing.scripted import SESSION, ScriptedTransport, lease_of
 from ezgh_workflows_django.worker import Worker
 
-from .bench import Ear, Running, one_step
+from .bench import Ear, Running, one_step, told
 
 Start = Callable[..., Running]
 
@@ -75,6 +77,13 @@ def test_a_claim_asks_for_ten_at_most_and_says_what_is_served(work: Start) -> No
     assert (request.max, request.wait_ms, request.serves) == (10, 24_000, (Serve("job", "1", frozenset({"only"})),))
 
 
+def test_a_claim_asks_for_no_more_than_the_server_allows(work: Start) -> None:
+    server = ScriptedTransport(session=replace(SESSION, max_claim=1))
+    work(server, one_step(echo))
+    server.wait_until(lambda: bool(server.named("claim")))
+    assert server.named("claim")[0].max == 1
+
+
 @pytest.mark.parametrize(("allowed", "asked"), [(120_000, 55_000), (24_000, 24_000)])
 def test_a_claim_asks_to_be_held_for_55_seconds_where_the_server_allows_it(work: Start, allowed: int, asked: int) -> None:
     server = ScriptedTransport(session=replace(SESSION, max_wait_ms=allowed))
@@ -90,7 +99,7 @@ def test_a_worker_runs_ten_bodies_at_once_and_gives_them_thirty_seconds_at_a_sto
 
 def test_a_claim_never_asks_for_more_than_there_is_room_for(work: Start) -> None:
     gate = threading.Event()
-    job = one_step(lambda: gate.wait(5))
+    job = one_step(lambda: gate.wait(60))
     server = ScriptedTransport(lease_of(job, "only"))
     work(server, job, concurrency=3)
     server.wait_until(lambda: len(server.named("claim")) == 2)
@@ -251,6 +260,12 @@ def test_only_what_is_not_held_is_refused_by_name() -> None:
         Worker(ScriptedTransport(), workflows=[one_step(echo)], only=["jobb"]).run_sync()
 
 
+@pytest.mark.parametrize("grace", [-1.0, float("nan"), float("inf"), 1e10])
+def test_a_grace_that_no_clock_can_wait_for_is_refused_by_name(grace: float) -> None:
+    with pytest.raises(InvalidArgument, match=re.escape(f"grace: {grace} seconds can't be waited")):
+        Worker(ScriptedTransport(), grace=grace)
+
+
 def test_on_failure_is_served_as_a_step() -> None:
     job = Workflow("job", steps=[Step("a", run=echo)], on_failure=echo)
     assert Worker(ScriptedTransport(), workflows=[job]).serving.serves() == (Serve("job", "1", frozenset({"a", "on_failure"})),)
@@ -328,6 +343,50 @@ def test_cancelling_run_stops_the_worker_in_order() -> None:
 
     asyncio.run(main())
     assert server.named("leave") == ["w1"]
+
+
+def test_cancelling_run_twice_ends_the_worker_now(ear: Ear) -> None:
+    """As a second Ctrl-C does, whose KeyboardInterrupt cancels all tasks."""
+    gate = threading.Event()
+    job, begun = told(lambda _: gate.wait(60))
+    server = ScriptedTransport(lease_of(job, "only"))
+    worker = Worker(server, workflows=[job], maintenance=False, grace=600, listener=ear)
+
+    async def main() -> None:
+        running = asyncio.create_task(worker.run())
+        await asyncio.to_thread(begun.wait, 60)
+        running.cancel()
+        await asyncio.to_thread(server.wait_until, lambda: server._is_interrupted)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+    gate.set()
+    assert ear.warnings == ["a second signal: ending now; leases still in hand will be reclaimed"]
+
+
+def test_an_event_loop_that_ends_stops_its_worker_in_order() -> None:
+    """It cancels every task there is, once."""
+    gate = threading.Event()
+    job, begun = told(lambda ctx: gate.wait(60))
+    lease = lease_of(job, "only")
+    server = ScriptedTransport(lease)
+    worker = Worker(server, workflows=[job], maintenance=False, grace=600)
+
+    async def main() -> None:
+        running = asyncio.create_task(worker.run())
+        await asyncio.to_thread(begun.wait, 60)
+        letting.start()
+        assert not running.done()
+
+    def let() -> None:
+        server.wait_until(lambda: server._is_interrupted)
+        gate.set()
+
+    letting = threading.Thread(target=let, daemon=True)
+    asyncio.run(main())
+    assert server.outcomes[lease.id][0].output is True
 
 
 def test_the_loop_says_that_it_is_alive(work: Start, ear: Ear) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ezgh_workflows_django.protocol.messages import Checkpoint
+from ezgh_workflows_django.protocol.durable import Checkpoint
 from ezgh_workflows_django.protocol.states import CheckpointKind
 from ezgh_workflows_django.worker.replay import Order
 from ezgh_workflows_django.worker.suspension import Broken
@@ -72,7 +72,7 @@ def test_a_thing_that_moved_into_a_gap_is_a_difference() -> None:
 
 
 def test_members_of_a_group_come_in_any_order() -> None:
-    order = Order([*group(1, "m[0]", "m[1]"), *group(2, "after")])
+    order = Order(group(1, "m[0]", "m[1]"))
     pos = order.open_group("`m` with 3 items", "m", {"m[0]", "m[1]", "m[2]"}.__contains__)
     assert [order.ask(name, STEP, pos)[1] is not None for name in ("m[1]", "m[2]", "m[0]")] == [True, False, True]
     order.close_group(pos, "map")
@@ -117,3 +117,30 @@ def test_nothing_new_is_let_through_in_the_place_of_something_stored(before: lis
         return
     assert all(row is None for _, row in asked[len(before) :])
     assert all(row is not None for _, row in asked[: len(before)])
+
+
+def test_a_new_item_of_a_group_that_something_came_after_is_a_difference() -> None:
+    order = Order([*group(1, "m[0]"), *group(2, "after")])
+    pos = order.open_group("`m` with 2 items", "m", {"m[0]", "m[1]"}.__contains__)
+    order.ask("m[0]", STEP, pos)
+    with pytest.raises(Broken, match=r"expected step `after` at 2, the code asks for `m\[1\]` at 1"):
+        order.ask("m[1]", STEP, pos)
+
+
+def test_a_new_thing_in_the_place_of_an_empty_group_is_a_difference_where_something_came_after() -> None:
+    with pytest.raises(Broken, match="expected step `after` at 2, the code asks for sleep `new` at 1"):
+        Order(group(2, "after")).ask("new", SLEEP)
+
+
+def test_a_group_with_a_name_in_the_place_of_an_empty_one_is_a_difference_where_something_came_after() -> None:
+    order = Order(group(2, "after"))
+    pos = order.open_group("wait_any `w`", "w", {"w[a]"}.__contains__)
+    with pytest.raises(Broken, match=r"expected step `after` at 2, the code asks for wait `w\[a\]` at 1"):
+        order.ask("w[a]", EVENT, pos)
+
+
+def test_an_empty_group_keeps_its_place() -> None:
+    order = Order(group(2, "after"))
+    order.close_group(order.open_group("`m` with 0 items", "m", frozenset().__contains__), "map")
+    asked, row = order.ask("after", STEP)
+    assert (asked.pos, row is not None) == (2, True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from ezgh_workflows_django.errors import SessionLost, Unavailable
+from ezgh_workflows_django.protocol.outcomes import Answer, Report
 from ezgh_workflows_django.testing.scripted import ScriptedTransport, lease_of
 
 from .bench import Ear, Running, one_step
@@ -20,6 +21,17 @@ def echo(input: Any) -> Any:
     return input
 
 
+class Forgetful(ScriptedTransport):
+    """A server that takes nothing of the first report, and answers for no lease of it."""
+
+    def report(self, reports: Sequence[Report]) -> Sequence[Answer]:
+        """Nothing at first."""
+        if not self.named("report"):
+            self._made("report", tuple(reports))
+            return []
+        return super().report(reports)
+
+
 @pytest.mark.parametrize("error", [Unavailable("reset"), SessionLost("who?")])
 def test_an_outcome_whose_reply_is_lost_is_posted_again_and_the_body_is_not_run_again(work: Start, error: Exception) -> None:
     ran: list[int] = []
@@ -29,6 +41,16 @@ def test_an_outcome_whose_reply_is_lost_is_posted_again_and_the_body_is_not_run_
     server.fail("report", error, lands=True)
     work(server, job, until_idle=True).join()
     assert (len(server.outcomes[lease.id]), ran) == (2, [1])
+
+
+def test_an_outcome_that_a_server_leaves_out_of_its_answer_is_posted_again(work: Start, ear: Ear) -> None:
+    ran: list[int] = []
+    job = one_step(lambda: ran.append(1))
+    lease = lease_of(job, "only")
+    server = Forgetful(lease)
+    assert work(server, job, until_idle=True).join() == 0
+    assert (len(server.named("report")), len(server.outcomes[lease.id]), ran) == (2, 1, [1])
+    assert ([step for step, _ in ear.done], "1 outcomes could not be sent" in ear.warnings[0]) == (["only"], True)
 
 
 def test_already_applied_is_a_success(work: Start, ear: Ear) -> None:

@@ -14,7 +14,7 @@ import pytest
 from ezgh_workflows_django.definitions.policies import Retry
 from ezgh_workflows_django.errors import InvalidArgument, InvalidPayload
 from ezgh_workflows_django.protocol import notes
-from ezgh_workflows_django.protocol.messages import Outcome
+from ezgh_workflows_django.protocol.outcomes import Outcome
 from ezgh_workflows_django.testing.scripted import ScriptedTransport, lease_of
 from ezgh_workflows_django.worker.context import Context
 
@@ -189,13 +189,13 @@ def test_a_body_that_is_told_to_stop_tells_what_it_had_used(work: Start) -> None
     def stopped(ctx: Context) -> None:
         using(ctx)
         begun.set()
-        ctx.cancelled.wait(10)
+        ctx.cancelled.wait(60)
 
     job = one_step(stopped)
     lease = lease_of(job, "only")
     server = ScriptedTransport(lease)
     running = work(server, job, grace=0.05)
-    assert begun.wait(5)
+    assert begun.wait(60)
     assert running.stop() == 0
     [outcome] = reported(server, lease.id)
     assert (outcome.class_, told(outcome), [span["name"] for span in outcome.spans]) == ("returned", {"tokens": "7"}, ["call"])

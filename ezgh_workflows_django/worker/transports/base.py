@@ -7,21 +7,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, overload
 
-from ...protocol.messages import (
-    Answer,
-    Beat,
-    Children,
-    Claimed,
-    ClaimRequest,
-    Extension,
-    Lease,
-    Record,
-    Registered,
-    Registration,
-    Report,
-    Started,
-    Stored,
-)
+from ...protocol.durable import Children, Record, Started, Stored
+from ...protocol.messages import Beat, Claimed, ClaimRequest, Extension, Lease, Registered, Registration
+from ...protocol.outcomes import Answer, Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,8 @@ from .replies import Absent, accepted
 DEFAULT: Final = "default"
 """The slug of the organization, and of the project, that are meant where none is named."""
 
+_ADVICE: Final = "say which project the key is for, by organization_id and project_id (--organization and --project of `runworker`)"
+
 
 class DevHttpTransport(HttpTransport):
     """`HttpTransport` whose registration makes its app where it is missing; the key needs `workflows.apps.create` for that."""
@@ -31,5 +33,7 @@ class DevHttpTransport(HttpTransport):
             return  # another one of this developer's workers was faster
         try:
             accepted(reply)
+        except Absent as error:
+            raise Rejected(f"{absent}; and it could not be made: {error}: {_ADVICE}") from None
         except Rejected as error:
             raise Rejected(f"{absent}; and it could not be made: {error}") from None

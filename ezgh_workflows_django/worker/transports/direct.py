@@ -7,21 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar, overload
 
 from ...errors import Rejected, SessionLost, Unavailable, UnknownApp, UnknownDefinition, UnknownWorker, WorkflowsError
-from ...protocol.messages import (
-    Answer,
-    Beat,
-    Children,
-    Claimed,
-    ClaimRequest,
-    Extension,
-    Lease,
-    Record,
-    Registered,
-    Registration,
-    Report,
-    Started,
-    Stored,
-)
+from ...protocol.durable import Children, Record, Started, Stored
+from ...protocol.messages import Beat, Claimed, ClaimRequest, Extension, Lease, Registered, Registration
+from ...protocol.outcomes import Answer, Report
 from .recipe import Recipe
 
 Answered = TypeVar("Answered")

@@ -9,26 +9,14 @@ from typing import Any, Final, TypeVar, overload
 
 from ...errors import NotAvailable, TransportError, Unavailable
 from ...protocol import answers_json, calls_json
-from ...protocol.messages import (
-    Answer,
-    Beat,
-    Children,
-    Claimed,
-    ClaimRequest,
-    Extension,
-    Lease,
-    Record,
-    Registered,
-    Registration,
-    Report,
-    Started,
-    Stored,
-)
+from ...protocol.durable import Children, Record, Started, Stored
+from ...protocol.messages import Beat, Claimed, ClaimRequest, Extension, Lease, Registered, Registration
+from ...protocol.outcomes import Answer, Report
 from .base import Surroundings
 from .http import Line
 from .parts import Parts
 from .recipe import Recipe
-from .replies import Reply, Unfit, accepted, refusal
+from .replies import Reply, Unfit, accepted, of_leases, refusal
 
 Item = TypeVar("Item")
 Told = TypeVar("Told")
@@ -105,7 +93,7 @@ class HttpTransport:
 
     def children(self, request: Children) -> Started:
         """See `Transport`. A batch that the server can't take is refused `invalid` or `payload_too_large`."""
-        reply = self._line.call("POST", _lease(request.lease_id, "children"), calls_json.children_to_json(request))
+        reply = self._on_leases(_lease(request.lease_id, "children"), calls_json.children_to_json(request))
         refused = refusal(reply, unfit=True)
         if refused is not None:
             return Started(lease_id=request.lease_id, name=request.name, refused=refused)
@@ -151,42 +139,45 @@ class HttpTransport:
     def _claimed(self, reply: Reply) -> Claimed:
         return _read(reply, lambda value: answers_json.claimed_from_json(self._parts.filled_in(value)))
 
+    def _on_leases(self, path: str, body: Mapping[str, Any]) -> Reply:
+        return of_leases(self._line.call("POST", path, body))
+
     def _started(self, lease_ids: Sequence[str]) -> list[Extension]:
         if len(lease_ids) == 1:
-            return [_extension(lease_ids[0], self._line.call("POST", _lease(lease_ids[0], "started"), {}))]
-        reply = self._line.call("POST", "v1/api/steps/started", {"leases": list(lease_ids)})
+            return [_extension(lease_ids[0], self._on_leases(_lease(lease_ids[0], "started"), {}))]
+        reply = self._on_leases("v1/api/steps/started", {"leases": list(lease_ids)})
         return _read(reply, lambda value: _each(lease_ids, value["leases"], answers_json.extension_from_json))
 
     def _beaten(self, beats: Sequence[Beat]) -> list[Extension]:
         if len(beats) == 1:
             return [self._beaten_once(beats[0])]
-        reply = self._line.call("POST", "v1/api/steps/heartbeat", {"leases": [calls_json.beat_to_json(beat) for beat in beats]})
+        reply = self._on_leases("v1/api/steps/heartbeat", {"leases": [calls_json.beat_to_json(beat) for beat in beats]})
         return _read(reply, lambda value: _each([beat.lease_id for beat in beats], value["leases"], answers_json.extension_from_json))
 
     def _beaten_once(self, beat: Beat) -> Extension:
         path = _lease(beat.lease_id, "heartbeat")
-        reply = self._line.call("POST", path, {} if beat.progress is None else {"progress": beat.progress})
+        reply = self._on_leases(path, {} if beat.progress is None else {"progress": beat.progress})
         if reply.is_unfit and beat.progress is not None:
-            reply = self._line.call("POST", path, {})
+            reply = self._on_leases(path, {})
         return _extension(beat.lease_id, reply)
 
     def _reported(self, reports: Sequence[Report]) -> list[Answer]:
         if len(reports) == 1:
             return [self._reported_once(reports[0])]
         told = [(report.lease_id, *calls_json.outcome_to_json(report.outcome)) for report in reports]
-        reply = self._line.call("POST", "v1/api/steps/outcomes", {"outcomes": [{"id": lease_id, call: body} for lease_id, call, body in told]})
+        reply = self._on_leases("v1/api/steps/outcomes", {"outcomes": [{"id": lease_id, call: body} for lease_id, call, body in told]})
         return _read(reply, lambda value: _each([report.lease_id for report in reports], value["outcomes"], answers_json.answer_from_json))
 
     def _reported_once(self, report: Report) -> Answer:
         call, body = calls_json.outcome_to_json(report.outcome)
-        reply = self._line.call("POST", _lease(report.lease_id, call), body)
+        reply = self._on_leases(_lease(report.lease_id, call), body)
         refused = refusal(reply, unfit=True)
         if refused is not None:
             return Answer(lease_id=report.lease_id, refused=refused)
         return _read(reply, lambda value: answers_json.answer_from_json(report.lease_id, value))
 
     def _stored(self, record: Record) -> Stored:
-        reply = self._line.call("POST", _lease(record.lease_id, "checkpoint"), calls_json.record_to_json(record))
+        reply = self._on_leases(_lease(record.lease_id, "checkpoint"), calls_json.record_to_json(record))
         refused = refusal(reply, unfit=True)
         if refused is not None:
             return Stored(lease_id=record.lease_id, name=record.name, refused=refused)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from .replies import Reply, accepted, refusal
+from .replies import Reply, accepted, of_leases, refusal
 
 
 class Asker(Protocol):
@@ -19,7 +19,7 @@ class Asker(Protocol):
 class Parts:
     """Completes the leases of a claim's answer.
 
-    A lease names what was left out in `parts`: the place (`input`, `state`, `steps/<name>`, `checkpoints/<index>/output`) and its reference.
+    A lease names what was left out in `parts`: the place (`input`, `state`, `steps/<name>`, `checkpoints/<index>/output` or `error`) and its reference.
     """
 
     def __init__(self, line: Asker) -> None:
@@ -33,7 +33,7 @@ class Parts:
 
     def _fill_in(self, lease: dict[str, Any]) -> bool:
         for place, reference in (lease.get("parts") or {}).items():
-            reply = self._line.call("GET", f"v1/api/steps/{lease['id']}/parts/{quote(reference, safe='')}")
+            reply = of_leases(self._line.call("GET", f"v1/api/steps/{lease['id']}/parts/{quote(reference, safe='')}"))
             if refusal(reply) is not None:
                 return False
             _put(lease, place, accepted(reply))

@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from ...errors import Rejected, SessionLost, TransportError, Unavailable
-from ...protocol.messages import Refused
+from ...protocol.failures import Refused
 
 UNKNOWN_LEASE: Final = "unknown_lease"
 
@@ -19,11 +19,15 @@ _LATER: Final = frozenset({408, 425, 429})
 _SESSION_CODES: Final = frozenset({"unknown_worker", "unknown_definition"})
 _UNFIT_CODES: Final[Mapping[int, str]] = {400: "invalid", 413: "payload_too_large"}
 _MOVED: Final = range(300, 400)
+_BETWEEN: Final = "something between the worker and the server, such as a proxy with a bound on the size of requests, did not let it through: HTTP status"
 
-_ADVICE: Final[Mapping[int, str]] = {
-    401: "make a key with `manage.py workflows_key create`, and give the worker that",
-    403: "the key has to be given what the message names; `worker` is the scope that a worker needs",
+_ADVICE: Final[Mapping[str, str]] = {
+    "unauthenticated": "make a key with `manage.py workflows_key create`, and give the worker that",
+    "forbidden": "the key has to be given what the message names; `worker` is the scope that a worker needs",
+    "unknown_app": "`manage.py workflows_app create` makes one, on the server; or name another one, that this key reaches",
+    "unknown_project": "give the worker a key of that project, or leave organization and project away: the key decides",
 }
+"""What a worker is to do about a refusal, by its code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +76,27 @@ def accepted(reply: Reply) -> Any:
     raise failure(reply)
 
 
-def failure(reply: Reply) -> TransportError:
-    """What a reply that says no means for the worker as a whole."""
+def failure(reply: Reply, advice: Mapping[str, str] = _ADVICE) -> TransportError:
+    """What a reply that says no means for the worker as a whole. `advice` by code is what to do about it, for another caller than a worker."""
     if reply.status in _LATER or reply.status >= 500:
         return Unavailable(reply.text, reply.retry_after)
     if reply.error is not None and reply.status == 409 and reply.error["code"] in _SESSION_CODES:
         return SessionLost(reply.text)
     if reply.status in _MOVED or (reply.status == 404 and reply.error is None):
         return Rejected(f"{reply.text}: the base URL has to be the place where the project includes `ezgh_workflows_django.urls`")
-    if reply.is_unfit:
-        return Unfit(reply.text)
-    if reply.status == 404:
-        return Absent(reply.text)
-    advice = _ADVICE.get(reply.status)
-    return Rejected(f"{reply.text}: {advice}" if advice else reply.text)
+    kind = Unfit if reply.is_unfit else Absent if reply.status == 404 else Rejected
+    do_this = advice.get(reply.error["code"]) if reply.error is not None else None
+    return kind(f"{reply.text}: {do_this}" if do_this else reply.text)
 
 
 def refusal(reply: Reply, *, unfit: bool = False) -> Refused | None:
-    """The refusal of one lease that a reply is, or None where it is none. With `unfit`, what the server can't take as it is counts as one, too."""
+    """The refusal of one lease that a reply is, or None where it is none.
+
+    With `unfit`, what the server, or a proxy before it, can't take as it is counts as one, too.
+    """
     error = reply.error
+    if unfit and reply.is_unfit:
+        return Refused(_UNFIT_CODES[reply.status], str((error or {}).get("message") or f"{_BETWEEN} {reply.status}"))
     if error is None or error["code"] in _SESSION_CODES:
         return None
     message = str(error.get("message") or reply.text)
@@ -98,9 +104,18 @@ def refusal(reply: Reply, *, unfit: bool = False) -> Refused | None:
         return Refused(UNKNOWN_LEASE if error["code"] == "not_found" else error["code"], message)
     if reply.status == 409:
         return Refused(error["code"], message, error.get("outcome"))
-    if unfit and reply.is_unfit:
-        return Refused(_UNFIT_CODES[reply.status], message)
     return None
+
+
+def of_leases(reply: Reply) -> Reply:
+    """The reply to a call on leases, as it is.
+
+    Raises `Unavailable` for a refusal that is not the server's own: the URL and the key are right, as there is a session with them, so a
+    proxy that redirects, has no place or asks for a name speaks of a while, and no work is lost by it.
+    """
+    if 300 <= reply.status < 500 and reply.error is None and not reply.is_unfit:
+        raise Unavailable(f"{reply.text}, which is not the server's own: something between the worker and the server spoke", reply.retry_after)
+    return reply
 
 
 def seconds_of(retry_after: str | None, now: datetime | None = None) -> float | None:
