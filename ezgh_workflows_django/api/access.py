@@ -15,9 +15,9 @@ from ..models import ApiKey
 from . import reach, run_answers, tenancy_shapes
 from .base import ApiView, caller
 from .docs import TENANCY, call
+from .pages import Page, page
 from .plain_json import to_response
 
-MOST_KEYS = 1_000
 READ_TRAILS = "workflows.trails.read"
 
 
@@ -36,11 +36,13 @@ class KeysView(ApiView):
         key, text = keys.create(asked["name"], asked["permissions"], by=identity, project=project, app=app, expires_at=ends)
         return to_response({**_told(key), "key": text}, HTTPStatus.CREATED)
 
-    @call(TENANCY, "List keys", None, tenancy_shapes.KeysTold)
+    @call(TENANCY, "List keys", None, tenancy_shapes.KeysTold, query=Page)
     def get(self, request: Request, **where: str) -> HttpResponse:
         """Revoked and expired ones too, the newest first, never with a secret."""
+        asked = self.read_query(request, Page)
         project = reach.project(caller(request), where)
-        return to_response({"keys": [_told(key) for key in keys.keys_of(project.pk, caller(request).app_id)[:MOST_KEYS]]})
+        shown, following = page(keys.keys_of(project.pk, caller(request).app_id), asked)
+        return to_response({"keys": [_told(key) for key in shown], "next": following})
 
 
 class KeyView(ApiView):
@@ -70,8 +72,8 @@ class TrailsView(ApiView):
         for name in ("since", "until"):
             if name in asked:
                 asked[name] = reach.moment(name, asked[name])
-        page = trail.page(project.pk, **asked)
-        return to_response({"trails": [_entry(row) for row in page.entries], "next": page.cursor})
+        found = trail.page(project.pk, **asked)
+        return to_response({"trails": [_entry(row) for row in found.entries], "next": found.cursor})
 
 
 def _told(key: ApiKey) -> dict[str, Any]:

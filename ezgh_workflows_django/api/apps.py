@@ -15,6 +15,7 @@ from ..models import App
 from . import reach, run_answers, tenancy_shapes
 from .base import ApiView, caller
 from .docs import RUNS, TENANCY, call
+from .pages import Page, page
 from .plain_json import to_response
 
 
@@ -30,11 +31,13 @@ class AppsView(ApiView):
         made = verbs.create(reach.project(caller(request), where), by=caller(request), **asked)
         return to_response(_told([made])[0], HTTPStatus.CREATED)
 
-    @call(TENANCY, "List apps", None, tenancy_shapes.AppsTold)
+    @call(TENANCY, "List apps", None, tenancy_shapes.AppsTold, query=Page)
     def get(self, request: Request, **where: str) -> HttpResponse:
-        """Each with its queue's depth, its oldest ready step, live workers, announced workflows and stranded runs."""
+        """The newest first, each with its queue's depth, its oldest ready step, live workers, announced workflows and stranded runs."""
+        asked = self.read_query(request, Page)
         reach.project(caller(request), where)
-        return to_response({"apps": _told(reach.apps(caller(request)).order_by("name"))})
+        shown, following = page(reach.apps(caller(request)), asked)
+        return to_response({"apps": _told(shown), "next": following})
 
 
 class AppView(ApiView):
@@ -42,10 +45,11 @@ class AppView(ApiView):
 
     needs = {"PATCH": (verbs.UPDATE,), "GET": ("workflows.apps.read",)}
 
-    @call(TENANCY, "Get an app", None, tenancy_shapes.AppTold)
+    @call(TENANCY, "Get an app", None, tenancy_shapes.AppPage)
     def get(self, request: Request, **where: str) -> HttpResponse:
-        """With how its queue stands."""
-        return to_response(_told([reach.app(caller(request), where["app"], where)])[0])
+        """With how its queue stands, and the runs that no live worker serves."""
+        app = reach.app(caller(request), where["app"], where)
+        return to_response(_told([app])[0] | {"stranded_runs": _stranded(app)})
 
     @call(TENANCY, "Update an app", tenancy_shapes.AppChange, tenancy_shapes.AppTold, conflicts="`partitions_shrink`, `queue_fixed`")
     def patch(self, request: Request, **where: str) -> HttpResponse:
@@ -95,19 +99,21 @@ class AppWorkflowsView(ApiView):
 
 
 class WorkflowsView(ApiView):
-    """What the workers of the key's app announce."""
+    """What the workers of the key's apps announce."""
 
     needs = {"GET": ("workflows.apps.read",)}
 
     @call(RUNS, "List workflows", None, tenancy_shapes.WorkflowsTold, query=tenancy_shapes.AppQuery)
     def get(self, request: Request) -> HttpResponse:
-        """As an app's workflows, for who has one project."""
-        return _announced(reach.app(caller(request), self.read_query(request, tenancy_shapes.AppQuery).get("app")))
+        """As an app's workflows, of every app in the key's reach."""
+        named = self.read_query(request, tenancy_shapes.AppQuery).get("app")
+        return _announced(*(reach.apps(caller(request)) if named is None else [reach.app(caller(request), named)]))
 
 
-def _announced(app: App) -> HttpResponse:
+def _announced(*apps: App) -> HttpResponse:
     rows = [
         {
+            "app": each.app,
             "name": each.workflow,
             "version": each.version,
             "revision": each.revision,
@@ -115,7 +121,7 @@ def _announced(app: App) -> HttpResponse:
             "workers": each.workers,
             "created_at": run_answers.moment(each.created_at),
         }
-        for each in announcing.announced(app)
+        for each in announcing.announced(*apps)
     ]
     return to_response({"workflows": rows})
 
@@ -123,6 +129,21 @@ def _announced(app: App) -> HttpResponse:
 def _told(apps: Iterable[App]) -> list[dict[str, Any]]:
     """Apps as they are answered: a constant number of statements, however many."""
     return [_fact(fact) for fact in verbs.facts_of(apps)]
+
+
+def _stranded(app: App) -> list[dict[str, Any]]:
+    rows = verbs.stranded(app).select_related("definition__revision")
+    return [
+        {
+            "id": str(run.pk),
+            "workflow": run.workflow,
+            "version": run.version,
+            "revision": run.definition.revision.revision,
+            "status": run.status,
+            "created_at": run_answers.moment(run.created_at),
+        }
+        for run in rows.defer("payload", "state", "usage", "failure", "definition__spec", "definition__input_schemas")[: verbs.MOST_LISTED]
+    ]
 
 
 def _fact(fact: verbs.Facts) -> dict[str, Any]:

@@ -5,7 +5,9 @@ Django itself reads every body to its end, to disk where it is large, before a v
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -15,7 +17,7 @@ from ..conf import app_settings
 from .base import ApiView
 from .errors import Told
 from .exits import Exit, Message, Receive, Send, send_response
-from .plain_json import too_large
+from .plain_json import LINGERING, too_large
 
 Application = Callable[[dict[str, Any], Any, Any], Coroutine[Any, Any, None]]
 
@@ -30,7 +32,7 @@ def bounded(application: Application) -> Application:
         elif (size is not None and size <= app_settings.MAX_REQUEST_BYTES) or not _is_ours(scope):
             await _with_exit(application, scope, receive, send)
         elif size is not None:
-            await _refuse(send)
+            await _refuse(receive, send)
         else:
             await _Counted(application, receive, send).run(scope)
 
@@ -57,7 +59,7 @@ class _Counted:
     async def run(self, scope: dict[str, Any]) -> None:
         await _with_exit(self._application, scope, self._count, self._pass_on)
         if self._is_over:
-            await _refuse(self._send)
+            await _refuse(self._receive, self._send)
 
     async def _count(self) -> Any:
         message = await self._receive()
@@ -71,12 +73,12 @@ class _Counted:
 
 
 def _told_size(scope: dict[str, Any]) -> int | None:
-    """How long the request says it is; 0 where it has no body, None where it doesn't say."""
+    """How long the request says it is; 0 where it has no body, None where it doesn't say. Only HTTP/1 marks a body without a length."""
     headers = dict(scope.get("headers", ()))
     told = headers.get(b"content-length")
     if told is not None and told.isdigit():
         return int(told)
-    return None if b"transfer-encoding" in headers else 0
+    return 0 if scope.get("http_version", "1.1").startswith("1") and b"transfer-encoding" not in headers else None
 
 
 def _is_ours(scope: dict[str, Any]) -> bool:
@@ -88,5 +90,12 @@ def _is_ours(scope: dict[str, Any]) -> bool:
     return isinstance(view, type) and issubclass(view, ApiView)
 
 
-async def _refuse(send: Send) -> None:
-    await send_response(send, Told(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "payload_too_large", too_large(), headers={"Connection": "close"}).to_response())
+async def _refuse(receive: Receive, send: Send) -> None:
+    """Answer at once, and end only when the client has sent the rest: a client that is still sending would be reset, and never read the answer."""
+    answer = Told(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "payload_too_large", too_large(), headers={"Connection": "close"}).to_response()
+    await send_response(send, answer, is_last=False)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGERING):
+            while (await receive()).get("more_body"):
+                continue
+    await send({"type": "http.response.body"})

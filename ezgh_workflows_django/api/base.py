@@ -6,7 +6,8 @@ A view's methods are plain functions, done in one go off the event loop; one tha
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 from asgiref.sync import markcoroutinefunction
@@ -29,7 +30,8 @@ from ..engine.keys import Identity
 from ..errors import KeyRefused, NotPermitted
 from . import errors, threads, watch
 from .callers import KeyAuthentication, Permitted, StaffAuthentication
-from .plain_json import JsonParser, TooLarge, too_large
+from .plain_json import JsonParser, refuse_the_rest
+from .received import Received
 from .throttles import ReadThrottle
 from .ticking import ticking
 
@@ -71,6 +73,11 @@ class ApiView(APIView):
             view = transaction.non_atomic_requests(using=alias)(view)
         return markcoroutinefunction(view)
 
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        """As DRF's, with a body however it was sent."""
+        parsers, authenticators = self.get_parsers(), self.get_authenticators()
+        return Received(request, parsers, authenticators, self.get_content_negotiator(), self.get_parser_context(request))
+
     async def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:  # type: ignore[override]
         """Answer one request. Only what is a fault of ours comes through as an exception."""
         self.args, self.kwargs, self.headers = args, kwargs, {}
@@ -80,14 +87,14 @@ class ApiView(APIView):
         except Exception as error:  # noqa: BLE001 - the table of errors tells which are answers; the others are raised again
             response = self.handle_exception(error)
         self.response = self.finalize_response(call, response, *args, **kwargs)
-        return self.response
+        return self.response if request.method != "HEAD" else _without_body(self.response)
 
     async def work(self, request: Request, call: Callable[[], T]) -> T:
         """Check who is calling, then do `call`, both off the event loop. Raises what either raises."""
         return await threads.work(request._request, lambda: self._checked(request, call))
 
     async def work_again(self, request: Request, call: Callable[[], T]) -> T:
-        """As `work`, for a request that is answered bit by bit: who is calling is checked anew, so that a key which was revoked is told no more."""
+        """As `work`, for a request that is answered late or bit by bit: who is calling is checked anew, so that a key which was revoked is told no more."""
         return await threads.work(request._request, lambda: self._checked_again(request, call))
 
     def read(self, request: Request, shape: type[Serializer[Any]]) -> Any:
@@ -129,18 +136,16 @@ class ApiView(APIView):
 
     def _checked(self, request: Request, call: Callable[[], T]) -> T:
         _refuse_oversize(request)
-        try:
+        with _watched(request):
             self.initial(request, *self.args, **self.kwargs)
             return call()
-        except (KeyRefused, NotPermitted) as error:
-            watch.refused(request._request, error, getattr(request, "_auth", None))
-            raise
 
     def _checked_again(self, request: Request, call: Callable[[], T]) -> T:
-        found = next((found for each in self.get_authenticators() if (found := each.authenticate(request)) is not None), (None, None))
-        request.auth = found[1]
-        self.check_permissions(request)
-        return call()
+        with _watched(request):
+            found = next((found for each in self.get_authenticators() if (found := each.authenticate(request)) is not None), (None, None))
+            request.auth = found[1]
+            self.check_permissions(request)
+            return call()
 
 
 class WorkerView(ApiView):
@@ -176,8 +181,25 @@ def _handle_exception(error: Exception, context: Any) -> Any:
     return None if told is None else told.to_response()
 
 
+@contextmanager
+def _watched(request: Request) -> Iterator[None]:
+    """Who is turned away in here is in the trail."""
+    try:
+        yield
+    except (KeyRefused, NotPermitted) as error:
+        watch.refused(request._request, error, getattr(request, "_auth", None))
+        raise
+
+
+def _without_body(response: HttpResponse) -> HttpResponse:
+    """What HEAD is answered: not every server leaves the body out by itself."""
+    response.headers["Content-Length"] = str(len(response.content))
+    response.content = b""
+    return response
+
+
 def _refuse_oversize(request: Request) -> None:
-    """Raises `TooLarge` before anything is read, where the request says how long it is."""
+    """Raises `TooLarge` before anything is kept, where the request says how long it is."""
     told = request.META.get("CONTENT_LENGTH") or "0"
     if told.isdecimal() and int(told) > app_settings.MAX_REQUEST_BYTES:
-        raise TooLarge(too_large())
+        refuse_the_rest(request._request)

@@ -21,7 +21,7 @@ from ..protocol import answers_json, calls_json
 from ..protocol.messages import Claimed, ClaimRequest, Serve
 from . import exits, parts, reach, threads, worker_shapes
 from .base import WorkerView, caller
-from .dispatcher import NOTHING, Dispatcher, Leave, give_back, seconds_to_next
+from .dispatcher import NOTHING, Dispatcher, Leave, give_back
 from .docs import WORKER, call
 from .holds import Holds, holds
 from .plain_json import to_response
@@ -114,9 +114,9 @@ class ClaimView(WorkerView):
         opened = Opened(message, opening, Claimed(), wakeups.bell.rings(opening.session.app.pk))
         if opened.waits and dispatchers is not None and dispatchers.knows_empty(opened.app_id, opening):
             return opened
-        claimed = opening.look()
-        due_in = seconds_to_next(opening) if opened.waits and dispatchers is not None and not claimed.leases else None
-        return replace(opened, claimed=claimed, due_in=due_in)
+        looked, claimed = opening.look()
+        due_in = looked.seconds_to_next() if opened.waits and dispatchers is not None and not claimed.leases else None
+        return replace(opened, call=looked, claimed=claimed, due_in=due_in)
 
 
 def longest_hold_ms() -> int:

@@ -1,6 +1,7 @@
 """Looks for work for all the held claims of one app: one look where nothing is to be had, however many wait.
 
-Claims that ask for the same (revisions, steps, bans, run) share their looks. What a claim was given while its client went away goes back at once.
+Claims that ask for the same (revisions, steps, bans, run) share their looks; those that differ in the run alone share one that tells which of their
+runs have something. What a claim was given while its client went away goes back at once.
 """
 
 from __future__ import annotations
@@ -8,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Hashable, Sequence
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from ..engine import leases, outcomes, wakeups
-from ..engine.sql import portable as sql
-from ..protocol.messages import Claimed, Lease, Outcome, Report
+from ..protocol.messages import Claimed, Lease
+from ..protocol.outcomes import Outcome, Report
 from .threads import threads
 
 logger = logging.getLogger("ezgh_workflows.api")
@@ -24,6 +27,13 @@ MANY: Final = 256
 IDLE_AFTER: Final = 60.0
 """Seconds after which a look that nobody shares any more is forgotten, where many are remembered."""
 
+T = TypeVar("T")
+
+Served = tuple[frozenset[tuple[int, frozenset[str] | None]], frozenset[int]]
+"""Which revisions, each with its steps, and which definitions it is not offered."""
+
+Key = tuple[Served, uuid.UUID | None]
+"""What a claim asks for: claims of one key find the same."""
 
 Leave = Callable[[Claimed], bool]
 """Lets a held claim leave with that, past Django. False where it can't."""
@@ -44,8 +54,8 @@ class Waiter:
         return self.answer.done() or self.has_left
 
     @property
-    def key(self) -> Hashable:
-        """What it asks for: claims of one key find the same."""
+    def key(self) -> Key:
+        """What it asks for."""
         return key_of(self.call)
 
 
@@ -64,7 +74,7 @@ class Dispatcher:
 
     app_id: int
     _waiting: list[Waiter] = field(default_factory=list)
-    _looked: dict[Hashable, Looked] = field(default_factory=dict)
+    _looked: dict[Key, Looked] = field(default_factory=dict)
     _rung: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
 
@@ -75,8 +85,7 @@ class Dispatcher:
 
     def knows_empty(self, call: leases.Claim) -> bool:
         """Whether a look has just found nothing for such a claim, and nothing can have changed since without a ring."""
-        looked = self._looked.get(key_of(call))
-        return looked is not None and looked.rings == wakeups.bell.rings(self.app_id) and time.monotonic() < looked.due_at
+        return self._is_empty(key_of(call))
 
     def found_nothing(self, call: leases.Claim, rings: int, due_in: float) -> None:
         """Remember a look that found nothing; `rings` is from before it."""
@@ -116,12 +125,34 @@ class Dispatcher:
     async def _serve(self) -> None:
         while self._waiting:
             self._rung.clear()
-            for key in dict.fromkeys(waiter.key for waiter in self._waiting):
+            for key in await self._promising():
                 await self._hand_out(key)
             self._forget()
             await self._pause()
 
-    async def _hand_out(self, key: Hashable) -> None:
+    async def _promising(self) -> list[Key]:
+        """What is to be looked for, in the order in which it was first asked for: of one run only where that was found to have something."""
+        waiting = {waiter.key: waiter.call for waiter in self._waiting if not waiter.is_answered}
+        asked = {key: call for key, call in waiting.items() if not self._is_empty(key)}
+        of_runs: dict[Served, list[leases.Claim]] = defaultdict(list)
+        for (served, run_id), call in asked.items():
+            if run_id is not None:
+                of_runs[served].append(call)
+        idle = {key for calls in of_runs.values() for key in await self._without_work(calls)}
+        return [key for key in asked if key not in idle]
+
+    async def _without_work(self, calls: Sequence[leases.Claim]) -> list[Key]:
+        """The keys of those of these claims, alike but for their runs, whose run has nothing."""
+        keys, rings = [key_of(call) for call in calls], wakeups.bell.rings(self.app_id)
+        looked = await self._look(keys, rings, lambda: leases.without_work(calls))
+        if looked is None:
+            return keys
+        idle, due_in = looked
+        for call in idle:
+            self.found_nothing(call, rings, due_in)
+        return [key_of(call) for call in idle]
+
+    async def _hand_out(self, key: Key) -> None:
         """Look for the claims of one key, in their order, until one finds nothing. Those that come meanwhile have the next round: other keys come first."""
         for waiter in [each for each in self._waiting if each.key == key]:
             if waiter.is_answered:
@@ -129,19 +160,34 @@ class Dispatcher:
             if self.knows_empty(waiter.call):
                 return
             rings = wakeups.bell.rings(self.app_id)
-            try:
-                claimed, due_in = await threads.run(look_of(waiter.call))
-            except Exception:  # a database that is away, or one bad row: those who wait go on waiting, and everybody is looked for again
-                logger.warning("could not look for work for app %s; looking again in %.1f s", self.app_id, wakeups.LOOK_EVERY, exc_info=True)
-                self._looked[key] = Looked(rings, time.monotonic(), time.monotonic() + wakeups.LOOK_EVERY)
+            looked = await self._look([key], rings, look_of(waiter.call))
+            if looked is None:
                 return
-            if not claimed.leases:
-                self.found_nothing(waiter.call, rings, due_in)
+            call, claimed, due_in = looked
+            if call is None or claimed.leases:
+                if waiter.is_answered:  # it went away meanwhile
+                    give_back(claimed.leases)
+                else:
+                    waiter.answer.set_result(claimed)
+                continue
+            waiter.call = call
+            self.found_nothing(call, rings, due_in)
+            if waiter.key == key:
                 return
-            if waiter.is_answered:  # it went away meanwhile
-                give_back(claimed.leases)
-            else:
-                waiter.answer.set_result(claimed)
+
+    def _is_empty(self, key: Key) -> bool:
+        looked = self._looked.get(key)
+        return looked is not None and looked.rings == wakeups.bell.rings(self.app_id) and time.monotonic() < looked.due_at
+
+    async def _look(self, keys: Iterable[Key], rings: int, look: Callable[[], T]) -> T | None:
+        """What a look for these keys gives. None where it failed: those who wait go on waiting, and are looked for again soon."""
+        try:
+            return await threads.run(look)
+        except Exception:  # a database that is away, or one bad row: everybody is looked for again
+            logger.warning("could not look for work for app %s; looking again in %.1f s", self.app_id, wakeups.LOOK_EVERY, exc_info=True)
+            now = time.monotonic()
+            self._looked.update(dict.fromkeys(keys, Looked(rings, now, now + wakeups.LOOK_EVERY)))
+            return None
 
     async def _pause(self) -> None:
         """Until the bell rings, or the first look is due."""
@@ -160,30 +206,19 @@ class Dispatcher:
         self._looked = {key: looked for key, looked in self._looked.items() if looked.at > long_ago}
 
 
-def key_of(call: leases.Claim) -> Hashable:
+def key_of(call: leases.Claim) -> Key:
     """What a claim asks for."""
-    return frozenset(call.serving.items()), call.session.banned, call.run_id
+    return (frozenset(call.serving.items()), call.session.banned), call.run_id
 
 
-def look_of(call: leases.Claim) -> Callable[[], tuple[Claimed, float]]:
+def look_of(call: leases.Claim) -> Callable[[], tuple[leases.Claim | None, Claimed, float]]:
     """One look, and how many seconds hence the next step that is known becomes available, where that is to be known."""
 
-    def look() -> tuple[Claimed, float]:
-        claimed = call.look()
-        return claimed, 0.0 if claimed.leases else seconds_to_next(call)
+    def look() -> tuple[leases.Claim | None, Claimed, float]:
+        now, claimed = call.look_again()
+        return now, claimed, 0.0 if now is None or claimed.leases else now.seconds_to_next()
 
     return look
-
-
-def seconds_to_next(call: leases.Claim) -> float:
-    """How long until a step that is known becomes available; not asked where the next look comes sooner anyway."""
-    if wakeups.listener.patience <= wakeups.LOOK_EVERY:
-        return wakeups.LOOK_EVERY
-    found = sql.next_available(call.serving) if call.serving else None
-    if found is None:
-        return wakeups.listener.patience
-    available_at, now = found
-    return max(0.0, (available_at - now).total_seconds())
 
 
 def give_back(given: Sequence[Lease]) -> None:

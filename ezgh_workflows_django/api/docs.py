@@ -42,6 +42,7 @@ _LINES: Final[Mapping[int, str]] = {
     401: "`unauthenticated`: no key, or one that is unknown, expired or revoked.",
     403: "`forbidden`: the message names the permission that is missing.",
     404: "There is no such thing in the key's reach.",
+    411: "`length_required`: the server decodes no chunks; say how long the body is.",
     413: "`payload_too_large`: the request, or a value in it.",
     429: "`throttled`: this key calls too often; see `Retry-After`.",
     501: "`not_available`: an optional package is missing on the server; the message says which.",
@@ -69,7 +70,7 @@ def call(
     """
     statuses = [status] if isinstance(status, int) else list(status)
     told: dict[Any, Any] = {(code if media == JSON else (code, media)): OpenApiResponse(answer, "") for code in statuses}
-    usual = [503] if open_to_all else [400, 401, 403, 404, *([413] if body is not None else []), 503]
+    usual = [503] if open_to_all else [400, 401, 403, 404, *([411, 413] if body is not None else []), 503]
 
     def decorate(method: View) -> View:
         read = [429] if method.__name__ == "get" and tag != WORKER and not open_to_all else []

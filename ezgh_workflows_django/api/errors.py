@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
-from django.core.exceptions import PermissionDenied, RequestDataTooBig
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, ProgrammingError
 from django.http import Http404, HttpResponse
 from rest_framework import exceptions
+from rest_framework.settings import api_settings
 
 from .. import errors
+from ..engine.transactions import LostRace
 from .plain_json import TooLarge, to_response
+from .received import LengthRequired
 
 logger = logging.getLogger("ezgh_workflows.api")
 
@@ -25,6 +28,10 @@ MOST_TOLD: Final = 10
 
 RETRY_AFTER: Final = 2
 """Seconds that a caller is asked to wait while the database is away."""
+
+
+_SOON: Final = {"Retry-After": "1"}
+"""Where another's transaction is in the way, which is over in a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +101,12 @@ def told_of(error: BaseException) -> Told | None:
         return Told(HTTPStatus.FORBIDDEN, "forbidden", str(error) or "this is not allowed")
     if isinstance(error, TooLarge | RequestDataTooBig):
         return Told(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "payload_too_large", str(error))
+    if isinstance(error, LengthRequired):
+        return Told(HTTPStatus.LENGTH_REQUIRED, "length_required", str(error))
+    if isinstance(error, LostRace):
+        return Told(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "others changed the same rows all the while: the same request again, later", headers=_SOON)
+    if isinstance(error, SuspiciousOperation):  # more fields in a query than Django reads
+        return Told(HTTPStatus.BAD_REQUEST, INVALID, str(error))
     if isinstance(error, RecursionError):
         return Told(HTTPStatus.BAD_REQUEST, INVALID, "the request's JSON is nested too deep")
     return _of_database(error)
@@ -107,7 +120,7 @@ def _of_ours(error: errors.WorkflowsError) -> Told | None:
     if isinstance(error, errors.AppConflict):
         return Told(HTTPStatus.CONFLICT, error.code, str(error))
     if isinstance(error, errors.StartBusy):
-        return Told(HTTPStatus.SERVICE_UNAVAILABLE, "busy", str(error), headers={"Retry-After": "1"})
+        return Told(HTTPStatus.SERVICE_UNAVAILABLE, "busy", str(error), headers=_SOON)
     if isinstance(error, errors.InvalidWorkflow):
         return Told(HTTPStatus.BAD_REQUEST, INVALID, str(error), {"definitions": str(error)})
     if isinstance(error, errors.InvalidArgument):
@@ -147,7 +160,7 @@ def _flat(detail: Any, path: str) -> Iterator[tuple[str, str]]:
     """Every bad field by its path, with what is wrong with it."""
     if isinstance(detail, Mapping):
         for name, each in detail.items():
-            if name == "non_field_errors":
+            if name == api_settings.NON_FIELD_ERRORS_KEY:  # the host may call them otherwise
                 yield from _flat(each, path)
             else:
                 yield from _flat(each, f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}" if path else str(name))

@@ -87,8 +87,8 @@ def _tell_once() -> None:
     logger.warning("asgi.py does not wrap its application in ezgh_workflows_django.api.asgi.bounded: requests that are held end slowly when this server does")
 
 
-async def send_response(send: Send, answer: HttpResponse) -> None:
-    """Send a whole answer by ASGI."""
+async def send_response(send: Send, answer: HttpResponse, *, is_last: bool = True) -> None:
+    """Send a whole answer by ASGI. Unless that is the last, an empty body has to follow: the server closes only then."""
     headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.items()]
     await send({"type": "http.response.start", "status": answer.status_code, "headers": [*headers, (b"content-length", str(len(answer.content)).encode())]})
-    await send({"type": "http.response.body", "body": answer.content})
+    await send({"type": "http.response.body", "body": answer.content, "more_body": not is_last})

@@ -200,6 +200,6 @@ def listed(child: Any, most: int, **options: Any) -> serializers.ListField:
     return serializers.ListField(child=child, max_length=most, **given)
 
 
-def shape(name: str, /, **fields: Any) -> type[Shape]:
-    """A shape whose fields have names that Python keeps for itself."""
-    return type(name, (Shape,), {"__doc__": Shape.__doc__, **fields})
+def shape(name: str, what: str, /, **fields: Any) -> type[Shape]:
+    """A shape whose fields have names that Python keeps for itself; `what` says what it is."""
+    return type(name, (Shape,), {"__doc__": what, **fields})

@@ -13,7 +13,9 @@ from rest_framework.request import Request
 from ..engine import checkpoints, children, leases, outcomes
 from ..errors import UnknownLease
 from ..protocol import answers_json, calls_json
-from ..protocol.messages import Answer, Beat, Extension, Refused, Report
+from ..protocol.failures import Refused
+from ..protocol.messages import Beat, Extension
+from ..protocol.outcomes import Answer, Report
 from . import errors, parts, reach, worker_answers, worker_shapes
 from .base import WorkerView, caller
 from .docs import WORKER, call
@@ -125,8 +127,9 @@ class PartView(WorkerView):
 
     @call(WORKER, "Fetch a part of a lease", None, OpenApiTypes.ANY)
     def get(self, request: Request, lease_id: str, reference: str) -> HttpResponse:
-        """The value itself, as JSON; `reference` is from the lease's `parts`."""
+        """The value itself, as JSON; `reference` is from the lease's `parts`. The lease lives on as after a heartbeat: an offer with large parts has time."""
         _check_reach(request, lease_id)
+        leases.heartbeat([Beat(lease_id)])
         return to_response(parts.fetch(lease_id, reference))
 
 

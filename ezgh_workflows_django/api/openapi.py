@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.extensions import OpenApiAuthenticationExtension, OpenApiSerializerExtension
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.settings import patched_settings
 
 from .. import __version__
+from ..definitions.wire import RETRY_SCHEMA, SPEC_SCHEMA
+from .samples import SAMPLES
 
 SETTINGS: Final[dict[str, Any]] = {
     "TITLE": "EZGH Workflows",
@@ -57,6 +59,26 @@ class _Staff(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
         return {"type": "apiKey", "in": "cookie", "name": "sessionid"}
 
 
+class _Definition(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+    """The schema of a definition, from the one place that has it."""
+
+    target_class = "ezgh_workflows_django.api.worker_shapes.Definition"
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """Without what the document says for all its schemas."""
+        return {key: value for key, value in SPEC_SCHEMA.items() if key != "$schema"}
+
+
+class _RetryPolicy(OpenApiSerializerExtension):  # type: ignore[no-untyped-call]
+    """The schema of a retry policy, likewise."""
+
+    target_class = "ezgh_workflows_django.api.worker_shapes.RetryPolicy"
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        """It has nothing to leave out."""
+        return dict(RETRY_SCHEMA)
+
+
 def document() -> dict[str, Any]:
     """The document, paths relative to where the project includes `ezgh_workflows_django.urls`."""
     from .routes import urlpatterns  # these routes serve the document
@@ -64,6 +86,8 @@ def document() -> dict[str, Any]:
     with patched_settings(SETTINGS):
         generator: Any = SchemaGenerator(patterns=urlpatterns)  # type: ignore[no-untyped-call]
         told: dict[str, Any] = generator.get_schema(request=None, public=True)
+    for name, sample in SAMPLES.items():
+        told["components"]["schemas"][name]["examples"] = [sample]
     return told
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from ..conf import app_settings
 from ..engine import describing
 from ..engine.clock import Now, read_at
 from ..engine.transactions import database
@@ -15,20 +13,22 @@ from ..models import Lease
 from ..protocol import leases_json
 
 PLACES: Final = ("input", "state")
-KEEP: Final = 1024
-"""A value of fewer characters always goes with its lease."""
 
 
 def cut(lease: dict[str, Any]) -> dict[str, Any]:
-    """The lease without its largest values, as few of them as bring it under `MAX_LEASE_BYTES`; `parts` has a reference for each that is left out."""
-    excess = len(json.dumps(lease)) - app_settings.MAX_LEASE_BYTES
+    """The lease without its largest values, as few of them as bring its answer under `MAX_LEASE_BYTES`; `parts` has a reference for each that is left out."""
+    excess = describing.size_of(lease) - describing.room_of_an_answer()
+    if excess <= 0:
+        return lease
+    excess += describing.size_of({"parts": {}})
     references: dict[str, str] = {}
-    for size, place in sorted(((len(json.dumps(value)), place) for place, value in _values(lease)), reverse=True):
-        if excess <= 0 or size < KEEP:
+    for size, place in sorted(((describing.size_of(value), place) for place, value in _values(lease)), reverse=True):
+        gained = size - describing.size_of({place: place})
+        if excess <= 0 or gained <= 0:
             break
         _take(lease, place)
         references[place] = place
-        excess -= size
+        excess -= gained
     return {**lease, "parts": references} if references else lease
 
 
@@ -47,7 +47,8 @@ def _values(lease: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """What may be left out of a lease, by its place."""
     yield from ((place, lease[place]) for place in PLACES)
     yield from ((f"steps/{name}", value) for name, value in lease["steps"].items())
-    yield from ((f"checkpoints/{index}/output", each["output"]) for index, each in enumerate(lease["checkpoints"]) if "output" in each)
+    for index, each in enumerate(lease["checkpoints"]):
+        yield from ((f"checkpoints/{index}/{key}", each[key]) for key in ("output", "error") if key in each)
 
 
 def _take(lease: dict[str, Any], place: str) -> None:

@@ -14,9 +14,10 @@ from ..engine import prices
 from ..errors import InvalidArgument
 from ..models import Price
 from ..protocol import amounts
-from . import choosing, reach, run_answers, usage_shapes
+from . import reach, run_answers, usage_shapes
 from .base import ApiView, caller
 from .docs import TENANCY, call
+from .pages import page
 from .plain_json import to_response
 
 
@@ -43,19 +44,18 @@ class PricesView(ApiView):
 
     @call(TENANCY, "List prices", None, usage_shapes.PricesTold, query=usage_shapes.PricesQuery)
     def get(self, request: Request) -> HttpResponse:
-        """By model and unit, the newest first, those of the past and of days to come too."""
+        """The newest first, those of the past and of days to come too."""
         asked = self.read_query(request, usage_shapes.PricesQuery)
         rows = prices.prices_of(reach.project(caller(request), {}))
         for name in ("model", "unit"):
             if name in asked:
                 rows = rows.filter(**{name: _asked(name, asked[name])})
-        offset, limit = asked["offset"], asked["limit"]
-        page = list(rows[offset : offset + limit + 1])
-        return to_response({"prices": [_told(price) for price in page[:limit]], "next": offset + limit if len(page) > limit else None})
+        shown, following = page(rows, asked)
+        return to_response({"prices": [_told(price) for price in shown], "next": following})
 
 
 def _asked(name: str, text: str) -> str:
-    if not choosing.is_clean(text):
+    if not reach.is_clean(text):
         raise InvalidArgument(name, "a text is needed, without NUL and lone surrogates")
     return text
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import json
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -63,6 +63,7 @@ def _calls(told: Mapping[str, Any], tag: str) -> Iterator[dict[str, Any]]:
                     "summary": each["summary"],
                     "description": each["description"],
                     "fields": list(_fields(told, each)),
+                    "sample": _sample(told, each),
                     "answers": [(status, answer["description"]) for status, answer in sorted(each["responses"].items())],
                 }
 
@@ -76,12 +77,26 @@ def _fields(told: Mapping[str, Any], each: Mapping[str, Any]) -> Iterator[dict[s
             "needed": parameter.get("required", False),
             "what": parameter.get("description", ""),
         }
-    body = each.get("requestBody")
-    if body is not None:
-        shape_name = body["content"]["application/json"]["schema"].get("$ref", "").rsplit("/", 1)[-1]
-        fields = told["components"]["schemas"].get(shape_name, {})
-        for name, field in fields.get("properties", {}).items():
-            yield {"name": name, "type": _type(field), "needed": name in fields.get("required", ()), "what": field.get("description", "")}
+    yield from properties(_body(told, each))
+
+
+def _sample(told: Mapping[str, Any], each: Mapping[str, Any]) -> str:
+    """The sample of one call's body, or nothing."""
+    return "".join(json.dumps(sample, indent=1, ensure_ascii=False) for sample in _body(told, each).get("examples", ()))
+
+
+def _body(told: Mapping[str, Any], each: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of one call's body; empty where it has none."""
+    content = each.get("requestBody", {"content": {"application/json": {"schema": {}}}})["content"]
+    name = content["application/json"]["schema"].get("$ref", "").rsplit("/", 1)[-1]
+    found: Mapping[str, Any] = told["components"]["schemas"].get(name, {})
+    return found
+
+
+def properties(schema: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The fields of one shape, each with its type in a few words."""
+    for name, field in schema.get("properties", {}).items():
+        yield {"name": name, "type": _type(field), "needed": name in schema.get("required", ()), "what": field.get("description", "")}
 
 
 def _type(schema: Mapping[str, Any]) -> str:
@@ -90,10 +105,13 @@ def _type(schema: Mapping[str, Any]) -> str:
         return str(schema["$ref"].rsplit("/", 1)[-1])
     if "enum" in schema:
         return " | ".join(map(str, schema["enum"]))
-    if schema.get("type") == "array":
-        return f"list of {_type(schema['items'])}"
     if "oneOf" in schema or "allOf" in schema:
         return " | ".join(_type(each) for each in schema.get("oneOf") or schema["allOf"])
-    kind = schema.get("type", "any")
-    words = " or ".join(kind) if isinstance(kind, list) else str(kind)
-    return re.sub(r"\s+", " ", f"{words} {schema.get('format', '')}").strip()
+    kinds = schema.get("type", "any")
+    return " or ".join(_kind(kind, schema) for kind in (kinds if isinstance(kinds, list) else [kinds]))
+
+
+def _kind(kind: str, schema: Mapping[str, Any]) -> str:
+    if kind == "array":
+        return f"list of {_type(schema['items'])}"
+    return f"{kind} {schema.get('format', '')}".strip() if kind != "null" else kind

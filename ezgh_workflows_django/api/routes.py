@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from django.urls import URLPattern, URLResolver, include, path
+from django.urls import URLPattern, URLResolver, include, path, re_path
 
-from . import access, apps, bulk, claims, health, lease_calls, metrics, prices, reference, runs, schedules, sessions, starting, stream
+from . import access, apps, bulk, claims, health, lease_calls, metrics, nowhere, prices, reference, runs, schedules, sessions, starting, stream
 
 WORKER: Final = [
     path("workers/register", sessions.RegisterView.as_view(), name="register"),
@@ -71,7 +71,10 @@ SERVER: Final = [
     path("docs", reference.PageView.as_view(), name="docs"),
 ]
 
+NOWHERE: Final = re_path("", nowhere.NowhereView.as_view())
+"""Last of all: whatever else is below these paths. A host's own views there come before this package's in its URLconf."""
+
 urlpatterns: Final[list[URLPattern | URLResolver]] = [
-    path("v1/api/", include([*WORKER, *RUNS, *SERVER])),
-    path("v1/organizations/<str:organization>/projects/<str:project>/", include(PROJECT)),
+    path("v1/api/", include([*WORKER, *RUNS, *SERVER, NOWHERE])),
+    path("v1/organizations/<str:organization>/projects/<str:project>/", include([*PROJECT, NOWHERE])),
 ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from ..engine.start_requests import MAX_LABELS, MAX_PRIORITY
 from ..protocol.states import RunStatus
 from .fields import MAX_INT, MAX_MS, CountField, JsonField, MomentField, ObjectField, Shape, SwitchField, TextField
+from .pages import Page
 
-MOST_LISTED: Final = 200
 STATUSES: Final = [status.value for status in RunStatus]
 MAX_REASON: Final = 500
 
@@ -29,13 +30,6 @@ class Start(Shape):
     app = TextField(max_length=63, required=False, allow_null=True)
 
 
-class Page(Shape):
-    """A page of a list."""
-
-    limit = serializers.IntegerField(min_value=1, max_value=MOST_LISTED, required=False, default=50)
-    cursor = TextField(max_length=200, required=False, default="", allow_blank=True, help_text="`next` of the page before.")
-
-
 class RunsQuery(Page):
     """Which runs. `label.NAME=VALUE`, any number of times, as well."""
 
@@ -48,6 +42,20 @@ class RunsQuery(Page):
     until = MomentField(required=False, help_text="Created before.")
 
 
+@extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 1, "maxProperties": MAX_LABELS})
+class WantedLabelsField(ObjectField):
+    """Labels to choose runs by. No label at all would choose every run: whoever means that, says so by another field."""
+
+    default_error_messages = {"no_label": "Name a label at least."}
+
+    def to_internal_value(self, data: Any) -> Any:
+        """The labels."""
+        labels = super().to_internal_value(data)
+        if not labels:
+            self.fail("no_label")
+        return labels
+
+
 class Filter(Shape):
     """Which runs a bulk call is for: at least one of these. It never reaches a run that the verb is not for."""
 
@@ -57,7 +65,7 @@ class Filter(Shape):
     correlation_id = TextField(required=False)
     since = MomentField(required=False)
     until = MomentField(required=False)
-    labels = ObjectField(required=False)
+    labels = WantedLabelsField(required=False)
 
     def validate(self, attrs: Any) -> Any:
         """Nothing chosen is nothing meant."""

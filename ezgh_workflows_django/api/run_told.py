@@ -33,7 +33,7 @@ _RUN: Final[dict[str, Any]] = {
     "cost": SaidField(allow_null=True, help_text="Of what had a price when it came in, as a decimal; null where nothing had one."),
 }
 
-RunTold = shape("RunTold", **_RUN)
+RunTold = shape("RunTold", "A run, without its payload and result.", **_RUN)
 
 
 class StepTold(Shape):
@@ -77,6 +77,7 @@ class WaitTold(Shape):
 
 RunInFull = shape(
     "RunInFull",
+    "A run with all that is told of it.",
     **_RUN,
     phase=SaidField(),
     waiting_for=serializers.ListField(child=WaitTold()),
@@ -100,6 +101,7 @@ class RunsTold(Shape):
 
 EntryTold = shape(
     "EntryTold",
+    "One entry of a run's journal.",
     seq=NumberField(),
     kind=SaidField(),
     at=MomentField(),
@@ -112,6 +114,7 @@ EntryTold = shape(
 
 StreamedEvent = shape(
     "StreamedEvent",
+    "One event of a run's stream.",
     id=SaidField(required=False, help_text="`seq` of the entry."),
     event=SaidField(required=False, help_text="`end` for the last one, once the run is over."),
     data=SaidField(help_text="The entry, as JSON; with `end`, the run's id and status."),

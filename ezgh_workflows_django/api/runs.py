@@ -46,7 +46,7 @@ class OneRunView(ReadView):
             seconds = min(wait_ms, longest_hold_ms()) / 1000
             await held.watch_runs().wait(uuid.UUID(told["id"]), seconds, partial(exits.leaving(request._request), answer))
             if not held.is_closing:
-                answer = to_response(await threads.threads.run(lambda: run_answers.in_full(reach.run(caller(request), run_id))))
+                answer = to_response(await self.work_again(request, lambda: run_answers.in_full(reach.run(caller(request), run_id))))
         return answer
 
     def _read(self, request: Request, run_id: str) -> tuple[Any, int]:
@@ -129,7 +129,7 @@ class RetryView(RunView):
 
     needs = {"POST": ("workflows.runs.retry",)}
 
-    @call(RUNS, "Retry a run", run_shapes.Retry, run_told.Stands, conflicts="`verb_refused`: it is still at work")
+    @call(RUNS, "Retry a run", run_shapes.Retry, run_told.Stands, conflicts="`verb_refused`: it, or an `at_most_once` body, is still at work")
     def post(self, request: Request, run_id: str) -> HttpResponse:
         """A new episode: the failed steps, or `from_step`, with what follows them, begin again."""
         asked = self.read(request, run_shapes.Retry)

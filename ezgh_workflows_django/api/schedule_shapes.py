@@ -47,6 +47,7 @@ class ScheduleTold(Shape):
 
 
 class SchedulesTold(Shape):
-    """The schedules, by workflow and place; at most 1,000."""
+    """A page of schedules, the newest first. `next` is the cursor of the page after it, or null."""
 
     schedules = serializers.ListField(child=ScheduleTold())
+    next = SaidField(allow_null=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 from django.http import HttpResponse
 from rest_framework.request import Request
@@ -14,9 +14,8 @@ from ..models import Occurrence, Schedule
 from . import reach, run_answers, run_told, schedule_shapes, worker_shapes
 from .base import ApiView, caller
 from .docs import TENANCY, call
+from .pages import Page, page
 from .plain_json import to_response
-
-MOST_LISTED: Final = 1_000
 
 
 class SchedulesView(ApiView):
@@ -24,11 +23,13 @@ class SchedulesView(ApiView):
 
     needs = {"GET": (verbs.READ,)}
 
-    @call(TENANCY, "List an app's schedules", None, schedule_shapes.SchedulesTold)
+    @call(TENANCY, "List an app's schedules", None, schedule_shapes.SchedulesTold, query=Page)
     def get(self, request: Request, **where: str) -> HttpResponse:
-        """Those that the newest stored definitions of its workflows have, each with its next times and what became of its last one."""
+        """The newest first: those that the newest stored definitions of its workflows have, each with its next times and what became of its last one."""
+        asked = self.read_query(request, Page)
         app = reach.app(caller(request), where["app"], where)
-        return to_response({"schedules": [_told(each) for each in verbs.facts_of(verbs.of_apps([app])[:MOST_LISTED])]})
+        shown, following = page(verbs.of_apps([app]), asked)
+        return to_response({"schedules": [_told(each) for each in verbs.facts_of(shown)], "next": following})
 
 
 class SchedulePauseView(ApiView):

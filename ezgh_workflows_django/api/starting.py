@@ -13,10 +13,13 @@ from rest_framework.request import Request
 from ..definitions.durations import from_milliseconds
 from ..definitions.starts import MISSING, Start
 from ..engine import announcing, events, starts
+from ..errors import WorkflowNotAnnounced
+from ..models import App, Run
 from ..protocol import tracing
 from . import choosing, reach, run_answers, run_shapes, run_told
 from .base import RunView, caller
 from .docs import RUNS, call
+from .pages import page
 from .plain_json import to_response
 from .throttles import KeyThrottle
 
@@ -48,7 +51,7 @@ class RunsView(RunView):
         """201, or 200 with the run that has the idempotency key. It pins the newest stored version among those that live workers announce."""
         asked = self.read(request, run_shapes.Start)
         app = reach.app(caller(request), where.get("app") or asked.get("app"), where)
-        run = starts.start(announcing.newest(app, asked["workflow"]), _start(asked, request.headers.get(tracing.HEADER)))
+        run = _started(app, asked["workflow"], _start(asked, request.headers.get(tracing.HEADER)))
         run.app = app
         return to_response(run_answers.brief(run), HTTPStatus.CREATED if run.is_new else HTTPStatus.OK)
 
@@ -59,10 +62,8 @@ class RunsView(RunView):
         identity = caller(request)
         runs = reach.runs(identity) if "app" not in where else reach.runs(identity).filter(app=reach.app(identity, where["app"], where))
         runs = choosing.chosen(runs, asked, choosing.labels_of(request.query_params))
-        page = list(choosing.before(runs, asked["cursor"]).select_related("app").defer("payload", "state")[: asked["limit"] + 1])
-        shown = page[: asked["limit"]]
-        more = len(page) > len(shown)
-        return to_response({"runs": [run_answers.brief(run) for run in shown], "next": choosing.cursor_after(shown[-1]) if more else None})
+        shown, following = page(runs.select_related("app").defer("payload", "state"), asked)
+        return to_response({"runs": [run_answers.brief(run) for run in shown], "next": following})
 
 
 class AppRunsView(RunsView):
@@ -98,10 +99,22 @@ class EventsView(RunView):
         """201, or 200 where the `event_id` was known. It reaches the whole project but developers' apps; with an app's key, that app alone."""
         asked = self.read(request, run_shapes.Emit)
         identity = caller(request)
-        app = reach.app(identity, asked.get("app"))
+        app = reach.app_for_events(identity, asked.get("app"))
         told = (asked["name"], asked["key"], asked["payload"])
         receipt = events.emit(*told, event_id=asked.get("event_id"), app=app, only_there=identity.app_id is not None)
         return to_response({"id": receipt.id, "known": receipt.known}, HTTPStatus.OK if receipt.known else HTTPStatus.CREATED)
+
+
+def _started(app: App, workflow: str, wanted: Start) -> Run:
+    """A new run, or the one that has the idempotency key: that is known whether or not anybody announces its workflow any more."""
+    try:
+        definition = announcing.newest(app, workflow)
+    except WorkflowNotAnnounced:
+        known = starts.known(app, workflow, wanted)
+        if known is None:
+            raise
+        return known
+    return starts.start(definition, wanted)
 
 
 def _start(asked: Any, traceparent: str | None) -> Start:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rest_framework import serializers
 
-from ..engine.apps import MAX_REASON, MOST_PARTITIONS, NAME, QUEUE
+from ..engine.apps import MAX_REASON, MOST_LISTED, MOST_PARTITIONS, NAME, QUEUE
 from ..engine.keys import MAX_NAME
 from ..engine.tenancy import DEFAULT
 from ..engine.trail import MAX_PAGE
@@ -61,21 +61,40 @@ class AppTold(Shape):
     stranded = NumberField(help_text="Open runs that no live worker serves.")
 
 
+class StrandedRun(Shape):
+    """An open run that no live worker serves: one that holds its revision takes it on, or `migrate` moves it to another version."""
+
+    id = SaidField()
+    workflow = SaidField()
+    version = SaidField()
+    revision = SaidField()
+    status = SaidField()
+    created_at = MomentField()
+
+
+class AppPage(AppTold):
+    """An app, how its queue stands, and what is stranded there."""
+
+    stranded_runs = serializers.ListField(child=StrandedRun(), help_text=f"The newest {MOST_LISTED} of them.")
+
+
 class AppsTold(Shape):
-    """The apps, by name."""
+    """A page of apps, the newest first. `next` is the cursor of the page after it, or null."""
 
     apps = serializers.ListField(child=AppTold())
+    next = SaidField(allow_null=True)
 
 
 class AppQuery(Shape):
-    """Of which app; without, of the key's own, or of `DEFAULT_APP`."""
+    """Of which app; without, of every one in the key's reach."""
 
     app = TextField(required=False)
 
 
 class WorkflowTold(Shape):
-    """A version of a workflow that live workers announce."""
+    """A version of a workflow that live workers of an app announce."""
 
+    app = SaidField()
     name = SaidField()
     version = SaidField()
     revision = SaidField()
@@ -104,6 +123,7 @@ class TrailQuery(Shape):
 
 TrailTold = shape(
     "TrailTold",
+    "One entry of the trail: who did what.",
     at=MomentField(),
     action=SaidField(),
     actor_kind=SaidField(),
@@ -151,6 +171,7 @@ class KeyMade(KeyTold):
 
 
 class KeysTold(Shape):
-    """The keys, the newest first; at most 1,000."""
+    """A page of keys, the newest first. `next` is the cursor of the page after it, or null."""
 
     keys = serializers.ListField(child=KeyTold())
+    next = SaidField(allow_null=True)

@@ -16,7 +16,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import connections
 from django.http import HttpRequest
 
-from ..engine.hygiene import engine_call
+from ..engine.hygiene import engine_call, other_databases
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ async def work(request: HttpRequest, call: Callable[[], T]) -> T:
 
 
 def _with_connection(call: Callable[[], T]) -> T:
-    with engine_call():
+    with other_databases(), engine_call():
         return call()
 
 

@@ -6,7 +6,8 @@ from rest_framework import serializers
 
 from ..engine.prices import MAX_PER
 from ..protocol.notes import MAX_MODEL, MAX_UNIT
-from .fields import MAX_INT, CountField, DayField, MomentField, NumberField, ObjectField, PatternField, SaidField, Shape, TextField
+from .fields import CountField, DayField, MomentField, NumberField, ObjectField, PatternField, SaidField, Shape, TextField
+from .pages import Page
 
 AMOUNT = r"^-?[0-9]{1,100}(\.[0-9]{1,100})?([eE][+-]?[0-9]{1,3})?$"
 
@@ -74,16 +75,14 @@ class PriceTold(Shape):
 
 
 class PricesTold(Shape):
-    """Prices by model and unit, the newest first. `next` is the `offset` of those that follow, or null."""
+    """A page of prices, the newest first. `next` is the cursor of the page after it, or null."""
 
     prices = serializers.ListField(child=PriceTold())
-    next = NumberField(allow_null=True)
+    next = SaidField(allow_null=True)
 
 
-class PricesQuery(Shape):
+class PricesQuery(Page):
     """Which prices."""
 
     model = TextField(max_length=MAX_MODEL, required=False, allow_blank=True)
     unit = TextField(max_length=MAX_UNIT, required=False)
-    offset = serializers.IntegerField(min_value=0, max_value=MAX_INT, required=False, default=0)
-    limit = serializers.IntegerField(min_value=1, max_value=1_000, required=False, default=200)

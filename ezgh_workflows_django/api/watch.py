@@ -12,8 +12,9 @@ from ..engine import trail
 from ..engine.clock import Now, read_at
 from ..engine.keys import ACTOR, Identity, masked
 from ..engine.transactions import database
-from ..errors import KeyRefused, NotPermitted
+from ..errors import InvalidPayload, KeyRefused, NotPermitted
 from ..models import Project, Run
+from ..protocol import codec
 
 logger = logging.getLogger("ezgh_workflows.api")
 
@@ -35,8 +36,8 @@ def refused(request: HttpRequest, error: KeyRefused | NotPermitted, identity: Id
         return
     status = 401 if isinstance(error, KeyRefused) else 403
     try:
-        _note(project_id, "RefusePoll", (ACTOR, prefix), ("code", str(status)), path=masked(request.path)[:255], why=why)
-    except DatabaseError as failure:  # the refusal itself must not hang on it
+        _note(project_id, "RefusePoll", (ACTOR, prefix), ("code", str(status)), path=codec.clean_text(masked(request.path), 255), why=why)
+    except (DatabaseError, InvalidPayload) as failure:  # the refusal itself must not hang on it
         logger.warning("key %s was refused (%d), and the trail could not be told: %s", prefix, status, failure)
 
 

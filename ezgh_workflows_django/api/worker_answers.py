@@ -25,11 +25,13 @@ class RegisteredShape(Shape):
     offer_ttl_ms = NumberField()
     heartbeat_ms = NumberField()
     max_wait_ms = NumberField()
+    max_claim = NumberField(help_text="The most leases that one claim may ask for.")
     definitions = serializers.ListField(child=NamedVersion())
 
 
 FailureTold = shape(
     "FailureTold",
+    "Why something failed, and where: the step and the attempt, where there is one.",
     **{"class": SaidField()},
     message=SaidField(),
     type=SaidField(required=False),
@@ -83,6 +85,7 @@ class LeaseTold(Shape):
     deadline = MomentField(allow_null=True)
     run_started_at = MomentField(allow_null=True)
     checkpoints = serializers.ListField(child=CheckpointTold())
+    noted = serializers.ListField(child=serializers.CharField(), help_text="What the step's suspends gave as `noted`, so far.")
     failure = FailureTold(allow_null=True)
     last = serializers.BooleanField()
     retries = serializers.BooleanField()

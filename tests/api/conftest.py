@@ -137,8 +137,10 @@ def api(key: MakeKey) -> Caller:
 
 
 @pytest.fixture(autouse=True)
-def own_registry() -> Iterator[None]:
-    """The registry is as it was afterwards."""
+def own_registry(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The registry is as it was afterwards, and before the database is flushed: what `migrate` leaves there is made from it."""
+    if "transactional_db" in request.fixturenames:
+        request.getfixturevalue("transactional_db")
     before = registry.swap()
     yield
     registry.swap(before)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import json
+import random
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +15,7 @@ import httpx
 import schemathesis
 from schemathesis.core.parameters import ParameterLocation
 
-from ezgh_workflows_django import Cron, Step, Wait, Workflow
+from ezgh_workflows_django import Concurrency, Cron, RateLimit, Retry, Sleep, Step, Wait, Workflow
 from tests.engine.graphs import body, job
 
 BATCH: Final = 16
@@ -107,6 +110,64 @@ class Things:
 
 _numbers = itertools.count(1)
 
+ODD: Final[tuple[Any, ...]] = (
+    *(None, True, 0, -1, 5, 1.5, 10**400, -(10**400), 10**18, float("inf"), "", "x", "wait", "\0", "\ud800", "9" * 300),
+    *([], {}, [None], {"x": 1}, {"event": "paid"}, {"max_attempts": 2}),
+)
+"""What stands where something else belongs. An infinite number is sent as 1e400, which is good JSON."""
+
+KEYS: Final = ("kind", "wait", "sleep_ms", "retry", "timeout_ms", "input", "after", "key_expr", "factor", "jitter", "cron", "rate", "unheard-of")
+"""What an object may have besides what it has."""
+
+
+def mutated(seed: int) -> dict[str, Any]:
+    """A definition that was good until one to three places of it were changed; the same for the same seed."""
+    chance = random.Random(seed)
+    spec: dict[str, Any] = json.loads(json.dumps(chance.choice([everything, approval, job])().to_spec()))
+    for _ in range(chance.randint(1, 3)):
+        _mutate(spec, chance)
+    return spec
+
+
+def everything() -> Workflow:
+    """A workflow with one of each thing that a definition may say."""
+    steps = [
+        Step("work", run=body, retry=Retry(max_attempts=3, factor=1.5, on={"retryable"}), timeout=60, input={"of": {"$expr": "payload"}}),
+        Step("ask", wait=Wait("approved", key_expr="run_id", timeout=60, on_timeout="continue"), after=["work"]),
+        Step("rest", sleep=Sleep(5), after=["ask"]),
+    ]
+    limits: dict[str, Any] = {"concurrency": Concurrency(3, key="k"), "rate": RateLimit(5, per=60), "cron": Cron("0 3 * * *")}
+    return Workflow("everything", steps=steps, deadline=3600, retry=Retry(max_attempts=2), on_failure=body, **limits)
+
+
+def _mutate(spec: dict[str, Any], chance: random.Random) -> None:
+    place = chance.choice([each for each in _containers(spec) if each])
+    if isinstance(place, list):
+        place[chance.randrange(len(place))] = _odd(chance)
+    elif (what := chance.random()) < 0.3:
+        del place[chance.choice(sorted(place))]
+    elif what < 0.6:
+        place[chance.choice(KEYS)] = _odd(chance)
+    else:
+        place[chance.choice(sorted(place))] = _odd(chance)
+
+
+def _odd(chance: random.Random) -> Any:
+    """One of them; not the very same list or object, which the next change may change."""
+    return copy.deepcopy(chance.choice(ODD))
+
+
+def _containers(value: Any) -> Iterator[Any]:
+    if isinstance(value, (dict, list)):
+        yield value
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _containers(each)
+
+
+def as_json(value: Any) -> str:
+    """Its JSON text; what is infinite as a number that is too large."""
+    return json.dumps(value).replace("Infinity", "1e400")
+
 
 def _serves() -> list[Any]:
     return [{"name": "job", "revision": "1"}]
@@ -141,7 +202,7 @@ IN_FIELDS: Final[Mapping[str, Callable[[Things, Any], Any]]] = {
     "version": lambda things, _: job().version,
     "announce": lambda things, given: [f"job@{job().version}"] * len(given),
     "serves": lambda things, _: _serves(),
-    "definitions": lambda things, given: [job().to_spec() for _ in given],
+    "definitions": lambda things, given: [_definition(each, place) for place, each in enumerate(given)],
     "permissions": lambda things, _: ["read"],
     "labels": lambda things, _: {"a": "b"},
     "queue": lambda things, _: "default",
@@ -154,6 +215,13 @@ IN_FIELDS: Final[Mapping[str, Callable[[Things, Any], Any]]] = {
     "expires_at": lambda things, _: None,
 }
 """What stands in the fields of queries and bodies that name things, given what the fuzz has made."""
+
+
+def _definition(given: Any, place: int) -> Any:
+    """A good definition, or one that is nearly good: none that JSON as the fuzz sends it can't say."""
+    seed = zlib.crc32(repr((place, given)).encode("utf-8", "backslashreplace"))
+    spec = mutated(seed) if seed % 4 else job().to_spec()
+    return spec if "Infinity" not in json.dumps(spec) else job().to_spec()
 
 
 def fill(case: schemathesis.Case[Any], things: Things) -> None:

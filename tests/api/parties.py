@@ -144,6 +144,11 @@ def _suspend(me: Party, value: str) -> Any:
     return {"waits": [{"name": "kids", "kind": "child", "runs": [value]}]}
 
 
+def _suspended(me: Party, value: str) -> Any:
+    suspend = _suspend(me, value)
+    return {"outcomes": [{"id": me.ids["lease_id"], "suspend": suspend}]}
+
+
 def _children(me: Party, value: str) -> Any:
     me.fresh_lease()
     return {"name": "kids", "pos": 1, "workflow": value, "payloads": [1]}
@@ -162,6 +167,7 @@ PLACES: Final = (
     Place("POST api/steps/started", "leases", "lease_id", lambda _, value: {"leases": [value]}),
     Place("POST api/steps/heartbeat", "leases", "lease_id", lambda _, value: {"leases": [{"id": value, "progress": 1}]}),
     Place("POST api/steps/outcomes", "outcomes", "lease_id", lambda _, value: {"outcomes": [{"id": value, "complete": {"output": 1}}]}),
+    Place("POST api/steps/outcomes", "runs", "run_id", _suspended),
     Place("POST api/steps/<str:lease_id>/suspend", "runs", "run_id", _suspend),
     Place("POST api/steps/<str:lease_id>/children", "workflow", "workflow", _children),
     *(Place(f"POST {path}", name, name, _start(name)) for path in ("api/runs", f"{APPS}/<str:app>/runs") for name in _OF_RUNS),

@@ -16,9 +16,10 @@ from django.test import AsyncClient, override_settings
 
 from ezgh_workflows_django.api.asgi import bounded
 from ezgh_workflows_django.api.claims import ClaimView
+from ezgh_workflows_django.api.dispatcher import Dispatcher
 from ezgh_workflows_django.api.holds import holds
 from ezgh_workflows_django.engine import keys, leases, tenancy, wakeups
-from ezgh_workflows_django.models import JournalEntry, Lease, Project
+from ezgh_workflows_django.models import App, JournalEntry, Lease, Project
 from ezgh_workflows_django.protocol.messages import Claimed
 from tests.api.conftest import SYSTEM, Reply, reply_of
 from tests.engine.graphs import job
@@ -77,6 +78,7 @@ def arrivals(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return execute(self, sql, params)
 
     def counted(self: Any, request: Any, call: Any) -> Any:
+        connection.ensure_connection()  # which asks MariaDB what it is, and may be this thread's first
         before = len(made)
         try:
             return checked(self, request, call)
@@ -103,6 +105,68 @@ def test_an_idle_claim_costs_two_statements(remote: Remote, arrivals: list[list[
     monkeypatch.setattr(wakeups, "LOOK_EVERY_LISTENING", 61)
     asyncio.run(story())
     assert len(arrivals[2]) == 2, arrivals[2]
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The statements that look for steps, whoever makes them."""
+    made: list[str] = []
+    execute = CursorWrapper.execute
+
+    def noted(self: Any, sql: Any, params: Any = None) -> Any:
+        if "held_back" in str(sql):
+            made.append(str(sql))
+        return execute(self, sql, params)
+
+    monkeypatch.setattr(CursorWrapper, "execute", noted)
+    return made
+
+
+def test_held_claims_of_a_run_each_cost_as_little_as_those_of_all_runs(remote: Remote, looks: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their looks are as many, however many hang."""
+    runs = [run.id for run in job("other").start_many(range(20))]
+    app_id = App.objects.get().pk
+
+    async def all_have_looked(hub: Dispatcher) -> int:
+        await asyncio.to_thread(until, lambda: all(hub.knows_empty(waiter.call) for waiter in list(hub._waiting)))
+        return len(looks)
+
+    async def story() -> list[int]:
+        hub = holds().dispatcher(app_id)
+        waiting: list[asyncio.Task[Reply]] = []
+        counts = []
+        for some in (runs[:2], runs[2:]):
+            waiting += [asyncio.create_task(remote.claim(**asked)) for run in some for asked in ({}, {"run": run})]
+            await remote.held(len(waiting))
+            await asyncio.to_thread(until, lambda: not is_postgres or wakeups.listener.patience == 61)
+            before = await all_have_looked(hub)
+            wakeups.bell.ring([app_id])
+            counts.append(await all_have_looked(hub) - before)
+        holds().close()
+        await asyncio.gather(*waiting)
+        return counts
+
+    is_postgres = connection.vendor == "postgresql"
+    monkeypatch.setattr(wakeups, "LOOK_EVERY", 60)
+    monkeypatch.setattr(wakeups, "LOOK_EVERY_LISTENING", 61)
+    few, many = asyncio.run(story())
+    assert few == many == (4 if is_postgres else 2)
+
+
+def test_a_held_claim_of_a_run_is_given_its_step_and_no_other(remote: Remote) -> None:
+    async def story() -> tuple[str, Reply, Reply]:
+        [first] = (await _with_a_run(remote)).body["leases"]
+        await remote.call("POST", "runs", {"workflow": "job"})
+        [second] = (await remote.claim()).body["leases"]
+        waiting = [asyncio.create_task(remote.claim(run=lease["run_id"])) for lease in (first, second)]
+        await remote.held(2)
+        await remote.call("POST", f"steps/{second['id']}/fail", {"class": "returned", "message": "not now"})
+        given = await waiting[1]
+        holds().close()
+        return second["run_id"], await waiting[0], given
+
+    run, nothing, given = asyncio.run(story())
+    assert (nothing.body["leases"], [lease["run_id"] for lease in given.body["leases"]]) == ([], [run])
 
 
 def test_a_start_in_this_process_wakes_a_held_claim(remote: Remote) -> None:
@@ -137,12 +201,12 @@ def test_what_a_client_was_given_as_it_went_goes_back_at_once(remote: Remote, mo
     looked, gone = threading.Event(), threading.Event()
     look = leases.Claim.look
 
-    def slow(self: leases.Claim) -> Claimed:
-        claimed = look(self)
+    def slow(self: leases.Claim) -> tuple[leases.Claim, Claimed]:
+        now, claimed = look(self)
         if claimed.leases and not looked.is_set():
             looked.set()
             gone.wait(30)
-        return claimed
+        return now, claimed
 
     async def story() -> Reply:
         await remote.claim(wait_ms=0)
@@ -197,10 +261,11 @@ async def _with_a_run(remote: Remote) -> Reply:
     return await remote.claim()
 
 
-def asked(path: str, headers: list[tuple[bytes, bytes]], *bodies: bytes) -> tuple[list[Any], int]:
-    """What the bounded application of a test answers, and how many messages of the request were read."""
+def asked(path: str, headers: list[tuple[bytes, bytes]], *bodies: bytes) -> tuple[list[Any], list[int]]:
+    """What the bounded application of a test answers, and how many messages of the request were read before each message of the answer."""
     read: list[Any] = []
     sent: list[Any] = []
+    before: list[int] = []
 
     async def receive() -> Any:
         read.append(None)
@@ -208,6 +273,7 @@ def asked(path: str, headers: list[tuple[bytes, bytes]], *bodies: bytes) -> tupl
 
     async def send(message: Any) -> None:
         sent.append(message)
+        before.append(len(read))
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         while (await receive()).get("more_body"):
@@ -217,19 +283,38 @@ def asked(path: str, headers: list[tuple[bytes, bytes]], *bodies: bytes) -> tupl
     scope = {"type": "http", "path": path, "headers": headers}
     with override_settings(EZGH_WORKFLOWS={**settings.EZGH_WORKFLOWS, "MAX_REQUEST_BYTES": 1024}):
         asyncio.run(bounded(application)(scope, receive, send))
-    return sent, len(read)
+    return sent, before
 
 
 def test_a_large_request_is_refused_before_it_is_read() -> None:
-    sent, read = asked("/v1/api/runs", [(b"content-length", b"2000")], b"x" * 2000)
-    assert (sent[0]["status"], json.loads(sent[1]["body"])["error"]["code"], read) == (413, "payload_too_large", 0)
+    sent, before = asked("/v1/api/runs", [(b"content-length", b"2000")], b"x" * 1000, b"x" * 1000)
+    assert (sent[0]["status"], json.loads(sent[1]["body"])["error"]["code"]) == (413, "payload_too_large")
+    assert ([message.get("more_body") for message in sent], before) == ([None, True, None], [0, 0, 2])  # it ends when the client has sent all
 
 
 def test_a_request_that_hides_its_size_is_cut_off() -> None:
-    sent, read = asked("/v1/api/runs", [(b"transfer-encoding", b"chunked")], *[b"x" * 600] * 5)
-    assert ([message.get("status") for message in sent], read) == ([413, None], 2)
+    sent, before = asked("/v1/api/runs", [(b"transfer-encoding", b"chunked")], *[b"x" * 600] * 5)
+    assert ([message.get("status") for message in sent], before) == ([413, None, None], [2, 2, 5])
+
+
+def test_a_client_that_stops_sending_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        raise AssertionError("nothing is asked")
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    monkeypatch.setattr("ezgh_workflows_django.api.asgi.LINGERING", 0.05)
+    scope = {"type": "http", "path": "/v1/api/runs", "headers": [(b"content-length", b"99999999")]}
+    asyncio.run(asyncio.wait_for(bounded(application)(scope, receive, send), 30))
+    assert ([message.get("status") for message in sent], sent[-1]) == ([413, None, None], {"type": "http.response.body"})
 
 
 def test_requests_to_others_are_none_of_our_business() -> None:
-    sent, read = asked("/admin/login/", [(b"content-length", b"2000")], b"x" * 2000)
-    assert (sent[0]["status"], read) == (200, 1)
+    sent, before = asked("/admin/login/", [(b"content-length", b"2000")], b"x" * 2000)
+    assert (sent[0]["status"], before) == (200, [1])

@@ -33,7 +33,7 @@ def test_a_flood_for_one_kind_of_claim_keeps_no_other_waiting(monkeypatch: pytes
 
     async def look(_: Any) -> Any:
         await asyncio.sleep(0)
-        return Claimed(leases=(SimpleNamespace(id="lease"),)), 0.0  # type: ignore[arg-type]
+        return SimpleNamespace(), Claimed(leases=(SimpleNamespace(id="lease"),)), 0.0  # type: ignore[arg-type]
 
     async def story() -> None:
         desk = Dispatcher(1)

@@ -124,22 +124,22 @@ def test_a_claim_that_has_just_been_given_something_leaves_with_it(inside: Remot
 def test_what_a_look_brings_for_a_claim_that_has_left_goes_back(inside: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     """The look had begun before the server was told to go, and is over before Django has let go of the claim."""
     looking, told = threading.Event(), threading.Event()
-    look = leases.Claim.look
+    look_again = leases.Claim.look_again
 
-    def slow(self: leases.Claim) -> Claimed:
-        claimed = look(self)
+    def slow(self: leases.Claim) -> tuple[leases.Claim | None, Claimed]:
+        now, claimed = look_again(self)
         if claimed.leases:
             looking.set()
             told.wait(30)
-        return claimed
+        return now, claimed
 
     async def story() -> Asked:
         await inside.claim(wait_ms=0)
         asked = Asked(bounded(get_asgi_application()), inside, "POST", "steps/claim", claim(inside, 1))
         await inside.held(1)
-        monkeypatch.setattr(leases.Claim, "look", slow)
+        monkeypatch.setattr(leases.Claim, "look_again", slow)
         await inside.call("POST", "runs", {"workflow": "job"})
-        await asyncio.to_thread(looking.wait, 30)
+        assert await asyncio.to_thread(looking.wait, 30)
         told.set()
         time.sleep(0.2)  # noqa: ASYNC251 - the loop is to hear of the look's end and of the server's in one go
         holds().close()

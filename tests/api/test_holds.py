@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import httpx
 import pytest
 from django.db import connection
 
-from ezgh_workflows_django.models import JournalEntry, Lease
+from ezgh_workflows_django.engine import keys
+from ezgh_workflows_django.models import JournalEntry, Lease, Project
+from tests.api.conftest import SYSTEM, MakeKey
 from tests.api.crowd import Crowd
 from tests.api.server import Server
 from tests.engine.graphs import job
@@ -21,7 +24,10 @@ from tests.process.conftest import until
 
 pytestmark = [pytest.mark.process, pytest.mark.live]
 
-MANY = 150
+MANY = 1000
+MOST_MS = 60_000
+SOON = 5
+"""Seconds: the server answers within one, on a machine that does nothing else."""
 WAVE = 60
 
 
@@ -65,12 +71,27 @@ def test_a_held_claim_is_answered_when_work_comes(remote: httpx.Client) -> None:
 def test_a_client_that_hangs_up_leaves_nothing_leased(remote: httpx.Client, server: Server) -> None:
     holding = Holding(remote)
     holding.are_held(1)
-    with httpx.Client(base_url=remote.base_url, headers=remote.headers, timeout=0.5) as impatient, pytest.raises(httpx.ReadTimeout):
+    with httpx.Client(base_url=remote.base_url, headers=remote.headers, timeout=httpx.Timeout(60, read=0.5)) as impatient, pytest.raises(httpx.ReadTimeout):
         impatient.post("steps/claim", json=holding.body())
     holding.are_held(1)
     run = job().start()
     [answer] = holding.end()
     assert answer["leases"][0]["run_id"] == run.id
+    assert Lease.objects.count() == 1
+
+
+def test_a_held_claim_whose_key_is_revoked_gets_nothing_and_the_next_in_line_does(remote: httpx.Client, server: Server, key: MakeKey, project: Project) -> None:
+    text = key("worker")
+    with httpx.Client(base_url=remote.base_url, headers={"Authorization": f"Bearer {text}"}, timeout=60) as revoked:
+        first = Holding(revoked)
+        first.are_held(1)
+        second = Holding(remote)
+        second.are_held(2)
+        keys.revoke(text.split("_")[1], by=SYSTEM, project_id=project.pk)
+        run = job().start()
+        assert [answer["leases"][0]["run_id"] for answer in second.end()] == [run.id]
+        assert [answer["leases"] for answer in first.end()] == [[]]
+        assert revoked.post("steps/claim", json=first.body()).status_code == 401
     assert Lease.objects.count() == 1
 
 
@@ -82,23 +103,28 @@ def test_sigterm_answers_every_hold_and_the_server_ends(remote: httpx.Client, se
     assert not JournalEntry.objects.exists()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL tells who is connected")
-def test_many_held_claims_cost_four_connections_and_keep_nobody_waiting(remote: httpx.Client, server: Server) -> None:
-    async def story() -> tuple[int, int]:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        async with httpx.AsyncClient(base_url=remote.base_url, headers=remote.headers, timeout=60, limits=limits) as client:
-            body = Holding(remote, 0).body
-            waiting = [asyncio.create_task(client.post("steps/claim", json=body())) for _ in range(MANY)]
+def test_a_thousand_held_claims_cost_four_connections_keep_nobody_waiting_and_are_answered_at_sigterm(remote: httpx.Client, server: Server) -> None:
+    body = Holding(remote, 0).body
+
+    async def story() -> tuple[int, int, list[Any], float]:
+        async with Crowd(server.url, remote.headers["authorization"].split()[1]) as crowd:
+            waiting = await crowd.ask("POST", "steps/claim", [body(wait_ms=MOST_MS) for _ in range(MANY)])
             await asyncio.to_thread(until, lambda: remote.get("health").json()["held"] == MANY)
             count = await asyncio.to_thread(connections_of, "ezgh-held")
-            started = (await client.get("runs")).status_code
-            await asyncio.to_thread(server.stop, 15)
-            await asyncio.gather(*waiting)
-            return count, started
+            status = (await asyncio.to_thread(remote.get, "runs")).status_code
+            told_at = time.monotonic()
+            await asyncio.to_thread(server.stop)
+            heard = await asyncio.gather(*waiting)
+            return count, status, [each.body["leases"] for each in heard], max(each.at for each in heard) - told_at
 
-    count, status = asyncio.run(story())
+    count, status, leases, seconds = asyncio.run(story())
+    print(f"{MANY} held claims over {count} connections, the last answered {seconds:.2f} s after SIGTERM")
     assert status == 200
     assert count <= 4
+    assert leases == [[]] * MANY
+    assert seconds < SOON
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -8,6 +8,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from ezgh_workflows_django import Cron
+from ezgh_workflows_django.engine import following, tenancy
 from tests.api.conftest import Caller
 from tests.engine.graphs import job
 
@@ -67,3 +69,41 @@ def test_a_list_of_runs_counts_nothing_and_reads_no_large_column(api: Caller, pa
     assert statements
     assert not [sql for sql in statements if "COUNT(" in sql.upper()]
     assert not [sql for sql in statements if any(name in columns_of(sql) for name in quoted)]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("api/runs", "runs"),
+        (f"{PROJECT}/apps/default/runs", "runs"),
+        (f"{PROJECT}/apps", "apps"),
+        (f"{PROJECT}/keys", "keys"),
+        (f"{PROJECT}/apps/default/schedules", "schedules"),
+        (f"{PROJECT}/trails", "trails"),
+        ("api/prices", "prices"),
+    ],
+)
+def test_a_list_is_read_page_by_page_the_newest_first(path: str, name: str, api: Caller) -> None:
+    api.register(job("nightly", cron=[Cron(f"{minute} 2 * * *") for minute in range(5)]))
+    following.run_once(tenancy.app_now(None)[1], 10)
+    for n in range(5):
+        job().start({"n": n})
+        api.post(f"{PROJECT}/keys", {"name": f"key-{n}", "permissions": ["read"]})
+        api.post(f"{PROJECT}/apps", {"name": f"app-{n}"})
+        api.post("api/prices", {"unit": "seconds", "amount": "1", "effective_from": f"2026-01-0{n + 1}"})
+    whole = api.get(f"{path}?limit=200").body
+    assert whole["next"] is None
+    assert len(whole[name]) >= 5
+    found, cursor = [], ""
+    while cursor is not None:
+        told = api.get(f"{path}?limit=2{cursor and '&cursor='}{cursor}").body
+        found += told[name]
+        cursor = told["next"]
+    assert found == whole[name]
+
+
+@pytest.mark.parametrize("cursor", ["x", "AAAA", "MTAw" * 40, "OTk5OTk5OTk5OTk5OTk5OTk5OTk5", "MS41", "AA", "7aCA", "%C3%A9"])
+@pytest.mark.parametrize("path", ["api/runs", f"{PROJECT}/apps", f"{PROJECT}/keys", f"{PROJECT}/apps/default/schedules", "api/prices"])
+def test_a_cursor_that_no_page_gave_is_refused_by_name(path: str, cursor: str, api: Caller) -> None:
+    told = api.get(f"{path}?cursor={cursor}")
+    assert (told.status, list(told.body["error"]["fields"])) == (400, ["cursor"])

@@ -14,7 +14,7 @@ from django.db import connection
 
 from ezgh_workflows_django import Step, Workflow
 from ezgh_workflows_django.engine import maintenance
-from ezgh_workflows_django.models import JournalEntry, Lease, Run
+from ezgh_workflows_django.models import JournalEntry, Lease, Run, Tick
 from ezgh_workflows_django.models import Step as StepRow
 from ezgh_workflows_django.protocol.states import LeaseStatus
 from tests.api.crowd import Crowd
@@ -33,7 +33,8 @@ EDGY = 100
 
 Lose = Callable[[Proxy, str], None]
 SOON = pytest.mark.parametrize("workflows", [{"OFFER_TTL": OFFER_TTL}], ids=["soon"])
-BOTH = pytest.mark.parametrize("lose", [Proxy.lose_request, Proxy.lose_reply], ids=["request", "reply"])
+BOTH = pytest.mark.parametrize("lose", [Proxy.lose_request, pytest.param(Proxy.lose_reply, marks=pytest.mark.long)], ids=["request", "reply"])
+"""Those marked `long` run on each database."""
 
 
 class Hand:
@@ -118,6 +119,8 @@ def overdue(lease: Any) -> None:
     """Let a lease's next moment be long ago, and maintenance see to it."""
     row = Lease.objects.get(pk=lease["id"])
     long_ago = row.offered_at - timedelta(minutes=5)
+    maintenance.tick()
+    Tick.objects.update(lenient_until=None)  # on a slow machine the first tick comes late, and spares the silent
     Lease.objects.filter(pk=row.pk).update(expires_at=long_ago, due_at=long_ago, orphaned_at=row.orphaned_at and long_ago)
     until(lambda: maintenance.tick() and Lease.objects.get(pk=row.pk).status != row.status)
 
@@ -191,7 +194,7 @@ def test_a_call_that_is_lost_is_made_again_and_done_once(town: Town, lose: Lose)
     claim = first.body("job", max=3)
     lose(town.proxy, "/claim")
     leases = first.insist("steps/claim", claim).json()["leases"]
-    assert [lease["id"] for lease in first.insist("steps/claim", claim).json()["leases"]] == [lease["id"] for lease in leases]
+    assert {lease["id"] for lease in first.insist("steps/claim", claim).json()["leases"]} == {lease["id"] for lease in leases}
     assert len(leases) == Lease.objects.count() == 3
     assert town.second.claim("job") == []
     one, two, three = leases

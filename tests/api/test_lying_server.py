@@ -99,7 +99,7 @@ LIES: Mapping[str, tuple[str, Lie]] = {
     "own classes are refused": ("fail-classes", class_is_another("card_declined", "Card Declined")),
     "a message may not be empty": ("fail-with-any-message", asked("/fail", lambda body: body if body.get("message") else {})),
     "what can't be stored is taken": ("complete-refuses-values", refused("invalid", YES, "/complete")),
-    "too much is a fault of the server": ("complete-refuses-too-much", refused("invalid", refusal(500, "oops"), "/complete")),
+    "too much is a fault of the server": ("complete-refuses-too-much", refused("payload_too_large", refusal(500, "oops"), "/complete")),
     "permanent is tried again": ("fail-by-policy", class_is_another("permanent", "error")),
     "anybody gives the engine's classes": ("fail-refuses-classes", class_is_another("orphaned", "error")),
     "handing back costs a try": ("fail-returned", class_is_another("returned", "error")),

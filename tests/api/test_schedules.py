@@ -71,7 +71,7 @@ def test_what_is_no_schedule_is_404(api: Caller, schedule_id: str, verb: str) ->
 def test_one_that_is_taken_out_of_its_workflow_is_gone(api: Caller, nightly: Schedule) -> None:
     api.register(job("nightly"))
     following.run_once(tenancy.app_now(None)[1], 10)
-    assert api.get(f"{HERE}/apps/default/schedules").body == {"schedules": []}
+    assert api.get(f"{HERE}/apps/default/schedules").body == {"schedules": [], "next": None}
     assert api.post(f"{HERE}/schedules/{nightly.pk}/run").why == (404, "unknown_schedule")
 
 

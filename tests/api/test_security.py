@@ -79,7 +79,7 @@ def test_who_has_no_good_key_is_let_in_nowhere_and_never_told_why(bad: dict[str,
     assert {told.headers["WWW-Authenticate"] for told in answers.values()} == {'Bearer realm="workflows"'}
     assert len({told.body["error"]["message"] for (_, what), told in answers.items() if what != "none"}) == 1
     assert Caller(None).get("api/openapi.json").why == UNAUTHENTICATED
-    assert Caller(None).get("api/health").body.keys() == {"status", "version", "held", "ticked_ms_ago", "late_ms"}
+    assert Caller(None).get("api/health").body.keys() == {"status", "version", "held", "ticked_ms_ago", "late_ms", "stranded"}
 
 
 def test_a_key_that_lacks_one_permission_is_told_which(key: MakeKey) -> None:

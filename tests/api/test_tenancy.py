@@ -18,7 +18,7 @@ def test_an_app_is_created_once_and_by_ids_or_slugs(api: Caller, project: Projec
     told = api.post(f"{there}/apps", {"name": "reports", "kind": "pull", "queue": "default", "partitions": 8})
     assert (told.status, told.body["partitions"], told.body["depth"], told.body["live_workers"]) == (201, 8, 0, 0)
     assert api.post(f"{HERE}/apps", {"name": "reports"}).why == (409, "app_exists")
-    assert [app["name"] for app in api.get(f"{HERE}/apps").body["apps"]] == ["default", "reports"]
+    assert [app["name"] for app in api.get(f"{HERE}/apps").body["apps"]] == ["reports", "default"]
     assert api.get(f"{HERE}/apps/{told.body['id']}").body["name"] == "reports"
     assert api.get(f"{HERE}/apps/nothing").why == (404, "unknown_app")
 

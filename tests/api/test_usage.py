@@ -136,10 +136,10 @@ def test_prices_are_set_and_listed_with_their_history(api: Caller) -> None:
     assert (without.body["model"], without.body["per"], without.body["currency"], len(without.body["effective_from"])) == (None, 1, "USD", 10)
     book = api.get("api/prices?limit=3").body
     assert [(each["model"], each["unit"], each["amount"], each["effective_from"]) for each in book["prices"][1:]] == [
-        ("opus", "input_tokens", "10", "2024-01-01"),
         ("opus", "output_tokens", "70.5", "2025-01-01"),
+        ("opus", "input_tokens", "10", "2024-01-01"),
     ]
-    assert [each["amount"] for each in api.get(f"api/prices?offset={book['next']}").body["prices"]] == ["75"]
+    assert [each["amount"] for each in api.get(f"api/prices?cursor={book['next']}").body["prices"]] == ["75"]
     assert [each["amount"] for each in api.get("api/prices?model=opus&unit=output_tokens").body["prices"]] == ["70.5", "75"]
     assert [each["unit"] for each in api.get("api/prices?model=").body["prices"]] == ["seconds"]
     assert Trail.objects.filter(action="SetPrice", actor_kind="key").count() == 4
