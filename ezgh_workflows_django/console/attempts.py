@@ -14,7 +14,7 @@ from ..engine.clock import Now, read_at
 from ..engine.transactions import database
 from ..models import Lease
 from ..protocol import codec
-from ..protocol.messages import Failure
+from ..protocol.failures import Failure
 from ..protocol.states import LeaseStatus, Refusal
 from .values import brief, shortened
 from .words import EXPIRED, badge, failure, lease_state, moment, span

@@ -13,17 +13,28 @@ from django.utils.translation import gettext_lazy
 from ..engine.clock import StatementNow
 from ..engine.transactions import database
 from ..models import App, Revision, Step, Trail
+from ..protocol import codec
 from ..protocol.states import LeaseStatus, RunStatus, StepStatus
 from .base import as_uuid
 from .paging import newest
 from .words import ATTENTION, EXPIRED, LIVE, state
 
 MAX_CHOICES: Final = 100
+MAX_VALUE: Final = 255
 ONE_RUN: Final = "run"
 Choice = tuple[str, str]
 
 
-class AppFilter(admin.SimpleListFilter):
+class Filter(admin.SimpleListFilter):
+    """A filter whose value every database here can be asked for, whatever stands in the address."""
+
+    def value(self) -> str | None:
+        """The value of the address; None where it has none."""
+        given = super().value()
+        return None if given is None else codec.clean_text(given, MAX_VALUE)
+
+
+class AppFilter(Filter):
     """One app's rows."""
 
     title = gettext_lazy("app")
@@ -37,10 +48,11 @@ class AppFilter(admin.SimpleListFilter):
         """The rows of the chosen app."""
         if self.value() is None:
             return queryset
-        return queryset.filter(app=self.value()) if str(self.value()).isdecimal() else queryset.none()
+        is_key = str(self.value()).isdecimal() and len(str(self.value())) < 19  # what a 64-bit key can be
+        return queryset.filter(app=self.value()) if is_key else queryset.none()
 
 
-class WorkflowFilter(admin.SimpleListFilter):
+class WorkflowFilter(Filter):
     """The rows of workflows of one name."""
 
     title = gettext_lazy("workflow")
@@ -56,7 +68,7 @@ class WorkflowFilter(admin.SimpleListFilter):
         return queryset if self.value() is None else queryset.filter(workflow=self.value())
 
 
-class RunFilter(admin.SimpleListFilter):
+class RunFilter(Filter):
     """The rows of one run. It is chosen by a link, so it is shown only where one was followed."""
 
     title = gettext_lazy("run")
@@ -74,7 +86,7 @@ class RunFilter(admin.SimpleListFilter):
         return queryset.none() if chosen is None else queryset.filter(run=chosen)
 
 
-class StateFilter(admin.SimpleListFilter):
+class StateFilter(Filter):
     """The rows in one state. Subclasses name the states."""
 
     title = gettext_lazy("status")
@@ -130,7 +142,7 @@ class LeaseStatusFilter(StateFilter):
         return queryset.filter(status=chosen)
 
 
-class RecentFilter(admin.SimpleListFilter):
+class RecentFilter(Filter):
     """The values of one column of the trail, as its newest entries have them."""
 
     looked_at: ClassVar[int] = 10_000

@@ -16,7 +16,7 @@ from ..engine.clock import read_at
 from ..engine.transactions import database
 from ..models import JournalEntry, Lease, Run, Step
 from ..protocol import codec
-from ..protocol.messages import Failure
+from ..protocol.failures import Failure
 from ..protocol.states import LeaseStatus, RunStatus, StepStatus
 from . import words
 from .attempts import MAX_ROWS as ATTEMPT_ROWS
@@ -110,7 +110,7 @@ def standing(run: Run, steps: Sequence[Step], held: Sequence[Attempt]) -> list[s
 def _of_run(run: Run) -> Iterator[str]:
     if run.attention:
         yield _("It needs attention: a step failed for good. Retry it, or cancel it.")
-    elif run.is_paused:
+    if run.is_paused_by_hand:
         yield _("It is paused: %(reason)s") % {"reason": run.reason} if run.reason else _("It is paused.")
     if run.status == RunStatus.QUEUED and run.queue_order is None:
         yield _("It starts at %(at)s.") % {"at": words.moment(run.start_at)}

@@ -16,7 +16,7 @@ from ..engine.clock import StatementNow
 from ..engine.transactions import database
 from ..models import Lease, Step
 from ..protocol import codec
-from ..protocol.messages import Failure
+from ..protocol.failures import Failure
 from ..protocol.states import LeaseStatus, StepStatus
 from . import costs, words
 from .attempts import attempts

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy
 from ..definitions.durations import in_words
 from ..engine.reading import WaitingFor
 from ..models import Lease
-from ..protocol.messages import Failure
+from ..protocol.failures import Failure
 from ..protocol.states import LeaseStatus
 
 EXPIRED: Final = "expired"

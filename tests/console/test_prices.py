@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from ezgh_workflows_django.engine import prices, tenancy
 from ezgh_workflows_django.models import Price, Trail
-from ezgh_workflows_django.protocol.messages import Usage
+from ezgh_workflows_django.protocol.notes import Usage
 from tests.console.conftest import Shop, list_of, page_of, staff, text
 from tests.engine.conftest import Desk
 

@@ -100,6 +100,17 @@ def test_a_run_that_needs_attention_is_found_and_says_so(desk: Desk, viewer: Cli
     assert str(run.pk) in listed(viewer, "run", status="attention")
 
 
+def test_a_run_that_somebody_paused_and_that_needs_attention_says_both(desk: Desk, viewer: Client) -> None:
+    needy: Any = Workflow("needy", [Step("work", run=body, retry=Retry(1, exhausted="pause"))])
+    hand = desk.worker(needy)
+    run = needy.start(1)
+    lease = hand.take()
+    run.pause("stocktaking")
+    hand.fail(lease)
+    said = standing(viewer, run.run)
+    assert ("needs attention" in said[0], said[1]) == (True, "It is paused: stocktaking")
+
+
 def test_a_failed_run_says_why_and_a_succeeded_one_what_it_came_to(desk: Desk, shop: Shop, viewer: Client) -> None:
     assert "permanent: no such card" in text(viewer, page_of(shop.failed("no such card")))
     workflow = Workflow("short", steps=[Step("a", run=body)])
