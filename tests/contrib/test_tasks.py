@@ -33,6 +33,7 @@ from ezgh_workflows_django.contrib.tasks.compat import (
 from ezgh_workflows_django.contrib.tasks.definitions import revision_of, workflow_name
 from ezgh_workflows_django.contrib.tasks.signals import connect
 from ezgh_workflows_django.contrib.tasks.wiring import provision
+from ezgh_workflows_django.definitions.registry import registry
 from ezgh_workflows_django.models import App, Run
 from ezgh_workflows_django.testing import Lab
 
@@ -52,12 +53,14 @@ def tasks(**aliases: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def used() -> Iterator[None]:
-    """The project uses the backend, and migrated with it; nobody has seen anything yet."""
+    """The project uses the backend, and migrated with it; nobody has seen anything yet. The registry is as it was afterwards."""
     jobs.SEEN.clear()
+    registry.swap(before := registry.swap())
     with tasks():
         provision("default")
         connect()
         yield
+    registry.swap(before)
 
 
 @pytest.fixture

@@ -28,6 +28,24 @@ pytestmark = pytest.mark.django_db
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
+class Mending:
+    """A body that fails until it is mended."""
+
+    is_mended = False
+
+    def __call__(self, input: Any) -> Any:
+        """Fails, or does not."""
+        if not self.is_mended:
+            raise Permanent("not yet")
+        return input
+
+
+@pytest.fixture
+def mending() -> Mending:
+    """Not mended yet."""
+    return Mending()
+
+
 class Exported:
     """What was recorded, by name."""
 
@@ -221,6 +239,46 @@ def test_a_retry_is_told_under_the_run_and_no_span_has_the_id_of_another(exporte
         lab.run_until_idle()
     assert [exported.path(span) for span in exported.called("again episode 2")] == [["again", "again episode 2"]]
     assert [exported.path(span)[:2] for span in exported.called("again/work")] == [["again", "again/work"]] * 3
+
+
+def test_a_run_that_went_on_after_a_pause_for_attention_is_told_whole_when_it_ends(exported: Exported, mending: Mending) -> None:
+    steps = [Step("first", run=mending, retry=Retry(exhausted="pause")), Step("nap", after="first", sleep=Sleep(0)), Step("last", after="nap", run=spanning)]
+    flow = Workflow("careful", steps=steps)
+    with Lab(workflows=[flow]) as lab:
+        run: Any = flow.start()
+        lab.run_until_idle()
+        assert exported.called("careful") == []
+        began_at = lab.now
+        lab.advance(minutes=1)
+        mending.is_mended = True
+        run.resume()
+        lab.run_until_idle()
+        assert run.result(0) is True
+    [told] = exported.called("careful")
+    assert (told.start_time or 0) == began_at.timestamp() * 1e9
+    assert {tuple(exported.path(span)[:2]) for span in exported.spans} == {("careful",), *(("careful", f"careful/{step}") for step in ("first", "nap", "last"))}
+
+
+def test_a_step_that_begins_after_a_retry_only_is_told_then(exported: Exported, mending: Mending) -> None:
+    steps = [
+        Step("nap", sleep=Sleep(0)),
+        Step("first", after="nap", run=mending),
+        Step("rest", after="first", sleep=Sleep(0)),
+        Step("last", after="rest", run=spanning),
+    ]
+    flow = Workflow("stubborn", steps=steps)
+    with Lab(workflows=[flow]) as lab:
+        run: Any = flow.start()
+        lab.run_until_idle()
+        mending.is_mended = True
+        run.retry(from_step="nap")
+        lab.run_until_idle()
+        assert run.result(0) is True
+        run.retry(from_step="last")
+        lab.run_until_idle()
+    below = [exported.path(span)[1] for span in exported.spans if exported.path(span)[:-1] == ["stubborn"]]
+    assert sorted(below) == ["stubborn episode 2", "stubborn episode 3", *(f"stubborn/{step}" for step in ("first", "last", "nap", "rest"))]
+    assert {exported.path(span)[0] for span in exported.spans} == {"stubborn"}
 
 
 class Broken(Sampler):

@@ -30,9 +30,10 @@ class WorkflowsBackend(BaseTaskBackend):  # type: ignore[misc]
     supports_get_result = True
     supports_priority = True
 
-    def __init__(self, alias: str, params: Mapping[str, Any]) -> None:
-        super().__init__(alias, params)
-        self.modules: tuple[str, ...] = tuple(self.options.get(policies.MODULES, ()))
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules that hold tasks besides every app's `tasks`."""
+        return policies.modules_of(self.options)
 
     def validate_task(self, task: Any) -> None:
         """Whether the task can be run; from then on this process serves it. Raises `InvalidTask`, `InvalidTaskBackend` for bad `OPTIONS`."""
@@ -71,7 +72,7 @@ class WorkflowsBackend(BaseTaskBackend):  # type: ignore[misc]
         if not apps.is_installed("ezgh_workflows_django"):
             yield self._error("needs the app", 'Put "ezgh_workflows_django" into INSTALLED_APPS.', "ezgh_workflows.E020")
             return
-        for fault in policies.faults(self.options):
+        for fault in list(policies.faults(self.options)) or policies.value_faults(self.options):
             yield self._error(f"has bad OPTIONS: {fault}", "See the page on django.tasks.", "ezgh_workflows.E021")
         from ...engine.apps import name_fault
 

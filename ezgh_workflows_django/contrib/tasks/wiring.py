@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
-from django.utils.module_loading import autodiscover_modules, import_string
+from django.utils.module_loading import import_string
+
+from ...engine import discovery
 
 if TYPE_CHECKING:
     from .backend import WorkflowsBackend
@@ -16,16 +17,20 @@ MODULE = "tasks"
 
 
 def connect() -> None:
-    """Import every app's `tasks` module and those of `MODULES`, so that this process serves them; hear of runs that end. No query."""
+    """Import every app's `tasks` module and those of `MODULES`, so that this process serves them; hear of runs that end. No query.
+
+    Raises `ImproperlyConfigured` where a module calls `sys.exit`.
+    """
     if not is_used():
         return
     from . import signals
 
     signals.connect()
-    autodiscover_modules(MODULE)
+    for _ in discovery.modules(MODULE):
+        pass  # importing them is all
     for backend in backends():
         for name in backend.modules:
-            import_module(name)
+            discovery.imported(name)
 
 
 def provision(using: str) -> None:
