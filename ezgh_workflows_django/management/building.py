@@ -66,6 +66,8 @@ def _worker(app: str, options: dict[str, Any], listener: Listener) -> tuple[Work
     processes = options["processes"]
     worker = Worker(
         transport,
+        organization_id=options["organization"],
+        project_id=options["project"],
         app=app,
         workflows=list(registry),
         concurrency=_concurrency(options["concurrency"], processes),
@@ -88,8 +90,9 @@ def _worker(app: str, options: dict[str, Any], listener: Listener) -> tuple[Work
 def _transport(options: dict[str, Any]) -> Transport:
     if options["url"]:
         return over_http(options["url"], api_key(options), surroundings=surroundings(), makes_app=options["dev"])
-    if options["api_key"]:
-        raise InvalidArgument("api_key", "is for a server elsewhere: give --url too, or leave it out to work straight on the database")
+    for field in ("api_key", "organization", "project"):
+        if options[field]:
+            raise InvalidArgument(field, "is for a server elsewhere: give --url too, or leave it out to work straight on the database")
     return DirectTransport(DirectEngine())
 
 

@@ -14,7 +14,8 @@ from django.core.management.base import OutputWrapper
 from django.utils import timezone
 
 from ..engine import moves
-from ..protocol.messages import Answer, Lease, Outcome, Registered, Registration
+from ..protocol.messages import Lease, Registered, Registration
+from ..protocol.outcomes import Answer, Outcome
 from ..protocol.states import LeaseStatus
 from ..worker.listener import Listener
 

@@ -37,34 +37,49 @@ class Reloader:
         self._say = say
         self._child: subprocess.Popen[bytes] | None = None
         self._is_told_to_stop = False
+        self._is_child_told = False
 
     def run(self) -> int:
         """Work until stopped, in the main thread; gives the exit code. A child that fails is started again once the code has changed."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        while True:
+        code: int | None = None
+        while not self._is_told_to_stop:
             seen = _moments(self._files())
-            self._child = subprocess.Popen(self._command, env={**os.environ, CHILD_VARIABLE: "1"})
-            code = self._watch(self._child, seen)
-            if self._is_told_to_stop or code == 0:
-                return code
-            if code is not None and code > 0:
+            code = self._work(seen)
+            if code == 0:
+                return 0
+            if code is not None and not self._is_told_to_stop:
                 self._say(f"the worker ended with code {code}; it starts again when the code has changed")
                 self._wait_for_change(seen)
-            if self._is_told_to_stop:
-                return code or 0
+        return code or 0
 
-    def _watch(self, child: subprocess.Popen[bytes], seen: Mapping[Path, int]) -> int:
-        """The child's exit code; negative after a change, for which it was stopped."""
+    def _work(self, seen: Mapping[Path, int]) -> int | None:
+        """One child, from its beginning to its end: its exit code, or None after a change, for which it was stopped."""
+        self._is_child_told = False
+        self._child = child = subprocess.Popen(self._command, env={**os.environ, CHILD_VARIABLE: "1"})
+        if self._is_told_to_stop and not self._is_child_told:  # while there was no child yet to pass it on to
+            child.terminate()
+        try:
+            return self._watch(child, seen)
+        finally:
+            self._child = None
+
+    def _watch(self, child: subprocess.Popen[bytes], seen: Mapping[Path, int]) -> int | None:
         while True:
             try:
-                return abs(child.wait(LOOK_EVERY))
+                return self._code(child.wait(LOOK_EVERY))
             except subprocess.TimeoutExpired:
                 changed = self._change(seen)
             if changed is not None and not self._is_told_to_stop:
                 self._say(f"{changed} has changed: starting again")
                 self._end(child)
-                return -1
+                return None
+
+    def _code(self, returned: int) -> int:
+        """A child's exit code. One that a signal ended before it could listen to any had nothing in hand: it stopped as it was told."""
+        is_as_told = self._is_told_to_stop and returned in (-signal.SIGTERM, -signal.SIGINT)
+        return 0 if is_as_told else abs(returned)
 
     def _wait_for_change(self, seen: Mapping[Path, int]) -> None:
         while not self._is_told_to_stop and self._change(seen) is None:
@@ -76,6 +91,7 @@ class Reloader:
 
     def _end(self, child: subprocess.Popen[bytes]) -> None:
         """Stop it in order, so that what it has in hand goes back at once."""
+        self._is_child_told = True
         child.terminate()
         try:
             child.wait(self._grace + PATIENCE)
@@ -84,8 +100,11 @@ class Reloader:
             child.wait()
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        self._is_told_to_stop = True
-        if self._child is not None and not (number == signal.SIGINT and _is_in_foreground()):
+        is_first, self._is_told_to_stop = not self._is_told_to_stop, True
+        if self._child is None or (is_first and self._is_child_told):  # a child that ends for a change must not take this for a second signal
+            return
+        self._is_child_told = True
+        if not (number == signal.SIGINT and _is_in_foreground()):
             self._child.send_signal(number)
 
 

@@ -8,11 +8,12 @@ from datetime import timedelta
 from typing import Any, Final
 
 from django.core.checks import run_checks
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, InterfaceError, connections
 
 from .. import __version__
-from ..checks import TAG
+from ..checks import WORKER_TAG
 from ..conf import app_settings
+from ..engine import home
 from ..models import App
 from ..worker import Worker
 
@@ -71,9 +72,9 @@ def startup(workers: Sequence[Worker], *, tends: bool) -> Startup:
         processes=first.processes,
         database=_database(),
         heartbeat=_heartbeat(),
-        maintenance="every second, one process at a time" if tends else "off: another process must run it",
+        maintenance="every second" if tends else "off: another process must run it",
         cron=_cron(first, queues),
-        missing=(*_unserved(first), *faults, *_warnings()),
+        missing=(*_unserved(first), *faults, *([] if faults else _left_behind()), *_warnings()),
     )
 
 
@@ -82,7 +83,7 @@ def remote_startup(workers: Sequence[Worker], url: str) -> Startup:
     first = workers[0]
     return Startup(
         worker=first.name,
-        apps=tuple(worker.app for worker in workers),
+        apps=tuple(_remote_app(worker.app) for worker in workers),
         workflows=_workflows(first),
         concurrency=first.concurrency,
         processes=first.processes,
@@ -92,6 +93,11 @@ def remote_startup(workers: Sequence[Worker], url: str) -> Startup:
         cron="the server's own",
         missing=_unserved(first),
     )
+
+
+def _remote_app(app: str) -> str:
+    """An app of a server elsewhere, whose queue only that server knows, but for a developer's: that is named as its app."""
+    return f"{app} (queue {app})" if app.startswith(App.DEV_PREFIX) else f"{app} (queue: the server's own)"
 
 
 def _workflows(worker: Worker) -> tuple[str, ...]:
@@ -107,10 +113,21 @@ def _queues(apps: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     queues = {app: app if app.startswith(App.DEV_PREFIX) else "unknown" for app in apps}
     try:
         stored = dict(App.objects.using(app_settings.DATABASE).filter(name__in=apps).values_list("name", "queue"))
-    except DatabaseError as error:
+    except (DatabaseError, InterfaceError) as error:
         return queues, [f"an answer of the database ({_first_line(error)}): is it up, and was `manage.py migrate` run?"]
     absent = [app for app in apps if app not in stored and not app.startswith(App.DEV_PREFIX)]
-    return queues | stored, [f'the app "{app}": `manage.py migrate` makes "default", the admin others' for app in absent]
+    return queues | stored, [f'the app "{app}": `migrate` makes the one that DEFAULT_APP names, `workflows_app create` others' for app in absent]
+
+
+def _left_behind() -> list[str]:
+    """What a changed `DEFAULT_APP` still needs. A database that goes away meanwhile is the worker's to wait for."""
+    try:
+        former = home.left_behind()
+    except (DatabaseError, InterfaceError):
+        return []
+    if former is None:
+        return []
+    return [f'`migrate`: DEFAULT_APP is "{app_settings.DEFAULT_APP}" now, and this project\'s schedules still fire in the app "{former}" as well']
 
 
 def _unserved(worker: Worker) -> tuple[str, ...]:
@@ -123,7 +140,7 @@ def _unserved(worker: Worker) -> tuple[str, ...]:
 
 def _warnings() -> list[str]:
     """What the system checks warn of; their errors have kept the command from running."""
-    return [f"{_first_line(message.msg)} ({message.id})" for message in run_checks(tags=[TAG])]
+    return [f"{_first_line(message.msg)} ({message.id})" for message in run_checks(tags=[WORKER_TAG])]
 
 
 def _database() -> str:

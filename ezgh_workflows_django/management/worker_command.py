@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 
+from django.core.checks import Tags
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, InterfaceError, connections
 
+from ..checks import WORKER_TAG
 from ..errors import InvalidArgument, NotAvailable
 from ..worker import Worker
-from . import building, reloading
+from ..worker.shutdown import hold_signals
+from . import building, leaving, reloading
 from .crew import Crew
 from .printing import FORMATS, Printer, moves_printed
 from .startup import remote_startup, startup
@@ -30,6 +32,7 @@ class WorkerCommand(BaseCommand):
 
     help = "Runs the steps of this project's workflows until it is stopped; SIGTERM stops it in order, a second one at once."
     requires_migrations_checks = True
+    requires_system_checks = (Tags.models, WORKER_TAG)  # a worker serves no URLs: importing them would double the time it takes to start
     _has_left_bodies = False
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -50,6 +53,8 @@ class WorkerCommand(BaseCommand):
         parser.add_argument("--heartbeat-file", type=Path, metavar="PATH", help="A file that is touched at least once a minute while all is well.")
         parser.add_argument("--url", help="Work for the server at this address, over HTTP, instead of straight on the database.")
         parser.add_argument("--api-key", metavar="KEY", help=f"The key for that server; better in the environment variable {building.KEY_VARIABLE}.")
+        parser.add_argument("--organization", metavar="SLUG", help="The organization of that server that the key is for, by slug or id.")
+        parser.add_argument("--project", metavar="SLUG", help="The project that the key is for, by slug or id. With --dev, default where it is not given.")
         parser.add_argument("--reload", action="store_true", help="Start again whenever the project's code changes, for development.")
         parser.add_argument("--log-format", choices=FORMATS, default="text", help="Lines of text, or a JSON object a line (default: text).")
 
@@ -82,24 +87,24 @@ class WorkerCommand(BaseCommand):
         return super().execute(*args, **options)
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """As Django's, but a body that was left behind does not keep the process alive: Python would wait for the threads of its executors."""
-        code: Any = 0
+        """As Django's, but what a body left behind does not keep the process alive: Python would wait for the threads of its executors."""
+        code = 1
         try:
             super().run_from_argv(argv)
+            code = 0
         except SystemExit as end:
-            code = end.code
+            code = leaving.exit_code(end)
             raise
         finally:
             if self._has_left_bodies:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code if isinstance(code, int) else 1)
+                leaving.at_once(code)
+            leaving.in_time(code)
 
     def check_migrations(self) -> None:
         """As Django's, but a database that is not up yet is the worker's to wait for."""
         try:
             super().check_migrations()
-        except DatabaseError as error:
+        except (DatabaseError, InterfaceError) as error:
             self.stderr.write(f"The migrations could not be checked: {error}")
 
     def _introduce(self, printer: Printer, workers: list[Worker], options: dict[str, Any]) -> None:
@@ -115,6 +120,7 @@ class WorkerCommand(BaseCommand):
 
     def _replace(self) -> None:
         """Become a fresh process of the same command, under the same process id: whoever supervises this one sees nothing of it."""
+        hold_signals()  # one that comes before the fresh worker listens would be lost, as PID 1, or end it with another code than 0
         connections.close_all()
         self.stdout.flush()
         self.stderr.flush()

@@ -148,9 +148,9 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path / "words")
 
 
-def at_work(fleet: Fleet, folder: Folder, workflow: Workflow, name: str, *flags: str) -> tuple[Process, RunHandle]:
+def at_work(fleet: Fleet, folder: Folder, workflow: Workflow, name: str, *flags: str, **settings: Any) -> tuple[Process, RunHandle]:
     """A worker in whose hands the body of a run of that workflow has begun, and the run."""
-    worker = fleet.worker(name, *flags)
+    worker = fleet.worker(name, *flags, **settings)
     run = workflow.start(str(folder))
     until(lambda: folder.heard("begun"))
     return worker, run

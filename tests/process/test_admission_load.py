@@ -5,21 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from django.db import connections
-from django.db.models import Count
 
 from ezgh_workflows_django import Start
-from ezgh_workflows_django.engine import slots
 from ezgh_workflows_django.engine.invariants import violations
 from ezgh_workflows_django.models import Run
 from ezgh_workflows_django.protocol.states import RunStatus
+from tests.sampling import sampled
 
 from .conftest import Fleet, Folder, Process, until
 from .workers.workflows import alone
@@ -29,37 +23,13 @@ pytestmark = pytest.mark.process
 QUICK: dict[str, Any] = {"LEASE_TTL": 2, "RECOVERY_WINDOW": 1, "HEARTBEAT": 1, "OFFER_TTL": 1}
 
 
-@contextmanager
-def sampled() -> Iterator[list[int]]:
-    """Throughout the block: the most slots of one key that were held at a moment, each moment one statement."""
-    most: list[int] = []
-    over = threading.Event()
-
-    def look() -> None:
-        held = Run.objects.filter(slots.HOLD_SLOTS, bucket__isnull=False).order_by().values_list("bucket").annotate(n=Count("pk"))
-        try:
-            while not over.is_set():
-                most.append(max((count for _, count in held.all()), default=0))
-                time.sleep(0.01)
-        finally:
-            connections.close_all()
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        yield most
-    finally:
-        over.set()
-        looking.join(60)
-
-
 def work_off(fleet: Fleet, folder: Folder, count: int, keys: int, kills: int, seconds: float) -> None:
     """So many runs, `kills` workers killed in the midst of them, two at work at any time."""
     payloads = ({"folder": str(folder), "key": str(place % keys)} for place in range(count))
     for some in iter(lambda: list(itertools.islice(payloads, 1_000)), []):
         alone.start_many([Start(payload=payload) for payload in some])
     names = (f"w{number}" for number in itertools.count())
-    with sampled() as most:
+    with sampled(1) as most:
         workers: list[Process] = [fleet.worker(next(names), **QUICK) for _ in range(2)]
         for kill in range(kills):
             done = count * (kill + 1) // (kills + 2)
@@ -67,13 +37,14 @@ def work_off(fleet: Fleet, folder: Folder, count: int, keys: int, kills: int, se
             workers[kill % 2].send(signal.SIGKILL)
             workers[kill % 2] = fleet.worker(next(names), **QUICK)
         until(lambda: not Run.objects.exclude(status=RunStatus.SUCCEEDED).exists(), seconds)
-    assert max(most) == 1
+    assert max(most) == 1  # else nobody looked while they were at work
     assert folder.heard("met") == []
     assert Run.objects.count() == count
     until(lambda: not Run.objects.filter(slot_at__isnull=False).exists())
     assert violations() == []
 
 
+@pytest.mark.long
 def test_one_run_of_a_key_at_a_time_though_a_worker_is_killed(fleet: Fleet, folder: Folder) -> None:
     work_off(fleet, folder, count=60, keys=6, kills=1, seconds=60)
 

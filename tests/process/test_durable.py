@@ -89,14 +89,17 @@ def test_a_batch_goes_on_after_its_worker_is_killed_and_no_child_is_started_twic
     assert violations() == []
 
 
+@pytest.mark.long
 def test_a_cancelled_parent_stops_the_bodies_of_its_children(fleet: Fleet, folder: Folder) -> None:
-    fleet.worker("w0", **QUICK)
+    """By a heartbeat: their leases outlast what is waited for here."""
+    worker = fleet.worker("w0", **QUICK | {"LEASE_TTL": 120})
     run = workflows.cancelling_parent.start(str(folder))
     until(lambda: Run.objects.filter(parent__pk=run.id).count() == 3)
     until(lambda: Lease.objects.filter(run__parent__isnull=False, status="started").count() == 3)
     run.cancel("enough")
     children = [str(pk) for pk in Run.objects.filter(parent__pk=run.id).values_list("pk", flat=True)]
     until(lambda: all(folder.heard(f"ended-{child}") for child in children))  # each body has really ended
+    assert folder.heard("stopped-run_terminal") == [worker.pid]
     until(lambda: set(Run.objects.values_list("status", flat=True)) == {"cancelled"})
     assert violations() == []
 

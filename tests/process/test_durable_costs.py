@@ -18,7 +18,9 @@ from ezgh_workflows_django import Context, RunHandle, Worker, Workflow, workflow
 from ezgh_workflows_django.engine import leases, outcomes
 from ezgh_workflows_django.engine.direct import DirectEngine
 from ezgh_workflows_django.models import Lease, Run, Step
-from ezgh_workflows_django.protocol.messages import Beat, Extension, Outcome, Report, WaitFor
+from ezgh_workflows_django.protocol.durable import WaitFor
+from ezgh_workflows_django.protocol.messages import Beat, Extension
+from ezgh_workflows_django.protocol.outcomes import Outcome, Report
 from ezgh_workflows_django.protocol.states import StepStatus, WaitKind
 from ezgh_workflows_django.worker.transports.direct import DirectTransport
 from tests.engine.conftest import Desk, Hand, desk
@@ -118,6 +120,7 @@ def codes_at_work() -> Iterator[CodeType]:
             frame = frame.f_back
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_of_a_body_that_sleeps_a_worker_has_no_lease_no_thread_and_no_heartbeat(transactional_db: None, settings: Any) -> None:
     settings.EZGH_WORKFLOWS = {"LEASE_TTL": 3, "RECOVERY_WINDOW": 2, "HEARTBEAT": 1}

@@ -23,7 +23,7 @@ from .workers.reborn import DEEDS
 
 pytestmark = pytest.mark.process
 
-TIMES = {"LEASE_TTL": 2, "RECOVERY_WINDOW": 1, "HEARTBEAT": 1, "OFFER_TTL": 2}
+TIMES = {"LEASE_TTL": 2, "RECOVERY_WINDOW": 4, "HEARTBEAT": 1, "OFFER_TTL": 2}
 
 THUMBNAILS = [f"thumbnails[{index}]" for index in range(4)]
 STORED = ["probe", *THUMBNAILS]
@@ -74,6 +74,7 @@ def is_over(life: Life) -> bool:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(240)
 def test_killed_after_every_stored_thing_each_deed_is_done_once_and_the_journal_is_one_story(fleet: Fleet, tmp_path: Path) -> None:
     lives = [begin(fleet, tmp_path, function) for function in (resize, resize_async)]
     until(lambda: all(is_over(life) for life in lives), 110)

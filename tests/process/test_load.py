@@ -6,22 +6,24 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection, connections
+from django.db import OperationalError, connection, connections
 
 from ezgh_workflows_django import Start
 from ezgh_workflows_django.models import Lease, Run, Step
-from ezgh_workflows_django.protocol.states import RunStatus, StepStatus
+from ezgh_workflows_django.protocol.states import LeaseStatus, RunStatus, StepStatus
 
-from .conftest import Fleet, until
-from .workers.workflows import quick
+from .conftest import Fleet, Folder, at_work, leases, until
+from .workers.workflows import gated, quick
 
 pytestmark = pytest.mark.process
 
 
+@pytest.mark.long
 def test_four_processes_claiming_a_thousand_ready_steps_get_each_of_them_once(fleet: Fleet) -> None:
     quick.start_many([Start(payload=number) for number in range(1_000)])
     claimers = [fleet.program("-m", "tests.process.claimer", OFFER_TTL=600) for _ in range(4)]
@@ -45,7 +47,8 @@ def kill_mariadb() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND id <> CONNECTION_ID()")
         for (number,) in cursor.fetchall():
-            cursor.execute(f"KILL {int(number)}")
+            with suppress(OperationalError):  # it ended by itself meanwhile
+                cursor.execute(f"KILL {int(number)}")
 
 
 def block_sqlite() -> None:
@@ -67,6 +70,9 @@ TROUBLES: dict[str, tuple[Callable[[], None], int]] = {"postgresql": (terminate_
 
 EVERY = 3
 
+PATIENT = {"LEASE_TTL": 5, "RECOVERY_WINDOW": 20}
+"""Seconds: a body whose heartbeats no longer land is lost before the trouble on PostgreSQL is over, and on no machine sooner."""
+
 
 def is_past(moment: float) -> bool:
     """Whether that moment of the monotonic clock has come."""
@@ -74,11 +80,11 @@ def is_past(moment: float) -> bool:
 
 
 @pytest.mark.long
-def test_two_hundred_runs_succeed_while_every_connection_is_ended_every_three_seconds(fleet: Fleet) -> None:
+def test_two_hundred_runs_succeed_while_every_connection_is_ended_every_three_seconds(fleet: Fleet, folder: Folder) -> None:
     """B16: the worker loses its connections while idle, mid-claim and mid-body, and lives."""
     make_trouble, seconds = TROUBLES[connection.vendor]
     rounds = seconds // EVERY
-    worker = fleet.worker("worker")
+    worker, held = at_work(fleet, folder, gated, "worker", **PATIENT)
     begun = time.monotonic()
     for turn in range(rounds):
         quick.start_many([Start(payload=number) for number in range(200 // rounds)])
@@ -87,6 +93,33 @@ def test_two_hundred_runs_succeed_while_every_connection_is_ended_every_three_se
     make_trouble()
     until(lambda: Run.objects.filter(status=RunStatus.SUCCEEDED).count() == 200, 60)
 
-    assert Run.objects.count() == 200
+    assert Run.objects.count() == 200 + 1
     assert worker.is_alive
+    folder.say("go")
+    assert held.result(timeout=30) == worker.pid
+    assert [(lease.status, lease.attempt) for lease in leases(held)] == [(LeaseStatus.COMPLETED, 1)]
     assert quick.start(7).result(timeout=30) == 7
+
+
+def sessions() -> int:
+    """How many others are connected to this test's database."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+        return int(cursor.fetchone()[0])
+
+
+@pytest.mark.long
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL tells who is connected")
+def test_a_worker_takes_six_connections_and_one_for_each_body(fleet: Fleet) -> None:
+    """B76; docs/deploy.md says so."""
+    quick.start_many([Start(payload=number) for number in range(200)])
+    fleet.worker("worker", "--concurrency", "4")
+    seen: list[int] = []
+
+    def are_done() -> bool:
+        seen.append(sessions())
+        return Run.objects.filter(status=RunStatus.SUCCEEDED).count() == 200
+
+    until(are_done, 60)
+    print(f"at most {max(seen)} connections")
+    assert 1 < max(seen) <= 6 + 4

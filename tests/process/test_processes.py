@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from ezgh_workflows_django import Start
-from ezgh_workflows_django.models import Lease
+from ezgh_workflows_django.models import Lease, SpanRecord, UsageRecord
 from ezgh_workflows_django.protocol.states import FailureClass, LeaseStatus, RunStatus
 
 from .conftest import HEARTBEAT, MARGIN, TTL, Fleet, Folder, at_work, leases, until
@@ -77,6 +77,8 @@ def test_a_body_that_ignores_its_timeout_is_ended_with_its_process(fleet: Fleet,
     stuck = [stubborn.start(str(folder)) for _ in range(2)]
     until(lambda: [run.status for run in stuck] == [RunStatus.FAILED] * 2)
     assert [run.failure.class_ for run in stuck if run.failure] == ["timeout", "timeout"]
+    assert [(record.unit, record.amount) for record in UsageRecord.objects.all()] == [("calls", 3)] * 2
+    assert list(SpanRecord.objects.values_list("name", flat=True)) == ["call"] * 2
     until(lambda: not any(_is_alive(pid) for pid in folder.heard("begun")))
     assert [run.result(timeout=20) for run in quick.start_many([Start(payload=number) for number in range(5)])] == list(range(5))
     assert not worker.said("are stuck")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import signal
+from pathlib import Path
 
 import pytest
 
 from ezgh_workflows_django import Start
 from ezgh_workflows_django.models import Worker
 from ezgh_workflows_django.protocol.states import LeaseStatus, RunStatus
+from ezgh_workflows_django.worker.offspring import SHUTDOWNS
 
 from .conftest import Fleet, Folder, at_work, leases, until
 from .workers.workflows import filling, gated, quick, where
@@ -56,6 +59,19 @@ def test_a_worker_that_is_told_to_stop_while_it_makes_room_ends_for_good(fleet: 
     assert worker.ends() == 0
     assert run.status == RunStatus.SUCCEEDED
     assert sessions() == 1
+
+
+def test_a_worker_that_is_told_to_stop_while_it_begins_anew_ends_in_order(fleet: Fleet) -> None:
+    worker = fleet.worker("worker", "--max-tasks", "1")
+    quick.start(1)
+
+    def begins_anew() -> bool:
+        [held_back] = re.findall(r"^SigBlk:\s*(\w+)$", Path(f"/proc/{worker.pid}/status").read_text(), re.MULTILINE)
+        return {number for number in SHUTDOWNS if int(held_back, 16) >> (number - 1) & 1} == {signal.SIGTERM, signal.SIGINT}
+
+    until(begins_anew)
+    worker.send(signal.SIGTERM)
+    assert worker.ends(60) == 0
 
 
 def test_several_apps_of_one_process_make_room_together(fleet: Fleet) -> None:

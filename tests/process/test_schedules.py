@@ -24,6 +24,7 @@ def body(value: object) -> object:
     return value
 
 
+@pytest.mark.long
 @pytest.mark.process
 def test_three_processes_of_maintenance_fire_each_occurrence_once_and_none_is_left_out(fleet: Fleet, folder: Folder) -> None:
     """B22: every minute, and Mondays at six; one clock is half a second ahead; 200 ticks each.

@@ -11,6 +11,7 @@ import pytest
 from django.test import override_settings
 
 from ezgh_workflows_django.contrib.tasks import wiring
+from ezgh_workflows_django.definitions.registry import registry
 from ezgh_workflows_django.engine.invariants import violations
 from tests.process.conftest import Fleet, Folder, until
 
@@ -30,12 +31,15 @@ QUICK = {"LEASE_TTL": 2, "RECOVERY_WINDOW": 1, "HEARTBEAT": 1, "OFFER_TTL": 2}
 def used(monkeypatch: pytest.MonkeyPatch, transactional_db: None) -> Iterator[None]:
     """This process and its children use the backend, and have migrated with it."""
     monkeypatch.setenv("TASKS", json.dumps(TASKS))
+    registry.swap(before := registry.swap())
     with override_settings(TASKS=TASKS):
         wiring.connect()
         wiring.provision("default")
         yield
+    registry.swap(before)
 
 
+@pytest.mark.long
 def test_a_worker_runs_the_tasks_of_its_queues_and_outlives_a_kill(fleet: Fleet, folder: Folder) -> None:
     from tests.contrib import jobs
     from tests.process.workers import tasks

@@ -1,4 +1,4 @@
-"""`manage.py workflows_openapi`: the OpenAPI document of the HTTP API, printed or written to a file."""
+"""`manage.py workflows_openapi`: the OpenAPI document of the HTTP API, or the page of the protocol's objects, printed or written to a file."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """`--file`."""
+        """`--file`, `--objects`."""
+        parser.add_argument("--objects", action="store_true", help="the objects of the worker protocol instead, as a page of Markdown")
         parser.add_argument("--file", type=Path, help="where to write it; without, it is printed")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Write it. Raises `CommandError` where the extra `api` is not installed."""
         try:
-            from ...api import openapi
+            from ...api import objects, openapi
         except ImportError as error:
             raise CommandError(f"the HTTP API needs more packages ({error}): pip install ezgh-workflows-django[api]") from error
-        text = openapi.as_text()
+        text = objects.as_text() if options["objects"] else openapi.as_text()
         if options["file"] is None:
             self.stdout.write(text, ending="")
             return
         options["file"].write_text(text)
-        self.stdout.write(f"{options['file']} has {len(openapi.document()['paths'])} paths.")
+        self.stdout.write(f"{options['file']} has {text.count(chr(10)):,} lines.")

@@ -27,7 +27,7 @@ class Command(BaseCommand):
         """Which journals, and where to keep them."""
         parser.add_argument("--workflow", metavar="NAME", help="only runs of this workflow")
         parser.add_argument("--since", metavar="DATE", help="only runs created then or later: 2024-01-31 or 2024-01-31T09:00Z")
-        parser.add_argument("--limit", type=int, default=1_000, metavar="N", help="the newest N journals (1,000)")
+        parser.add_argument("--limit", type=int, default=1_000, metavar="N", help="at most N journals, those of runs in flight first, the newest first (1,000)")
         parser.add_argument("--write", metavar="FOLDER", help="also keep each journal there, one JSON file each: fixtures for `assert_replays`")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -36,6 +36,10 @@ class Command(BaseCommand):
         folder = Path(options["write"]) if options["write"] else None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
+        if options["limit"] < 1:
+            raise CommandError(f"--limit {options['limit']}: a whole number from 1 on is needed")
+        if options["workflow"] and not replaying.is_known(options["workflow"]):
+            raise CommandError(f"--workflow {options['workflow']}: neither this code nor the database has a workflow of that name")
         replayed, broken, skipped = 0, 0, 0
         for recorded in replaying.of_runs(options["workflow"], since, limit=options["limit"]):
             workflow = _code(recorded)
@@ -53,6 +57,7 @@ class Command(BaseCommand):
         told = f"{replayed} journals replayed, {broken} would break"
         if skipped:
             told += f", {skipped} not replayed: this code has no such workflow and revision, so only workers that still have it serve those runs"
+        told += _cut(options["limit"], *replaying.count(options["workflow"], since))
         if broken:
             raise CommandError(told)
         self.stdout.write(told)
@@ -63,6 +68,16 @@ def _code(recorded: replaying.Recording) -> Workflow | None:
         return registry.get(recorded.lease.workflow, recorded.lease.revision)
     except UnknownWorkflow:
         return None
+
+
+def _cut(limit: int, in_flight: int, over: int) -> str:
+    """What the limit kept from being looked at; nothing where that is nothing."""
+    left = in_flight + over - limit
+    if left <= 0:
+        return ""
+    missed = in_flight - limit
+    which = f"{missed} of them of runs in flight" if missed > 0 else "of runs that are over"
+    return f"; cut at --limit {limit}: {left} more, {which}, were not looked at"
 
 
 def _moment(text: str) -> Any:

@@ -19,7 +19,9 @@ import django
 
 from ezgh_workflows_django import Worker, step_info
 from ezgh_workflows_django.definitions.registry import registry
-from ezgh_workflows_django.protocol.messages import Answer, Children, Claimed, ClaimRequest, Record, Report, Started, Stored
+from ezgh_workflows_django.protocol.durable import Children, Record, Started, Stored
+from ezgh_workflows_django.protocol.messages import Claimed, ClaimRequest
+from ezgh_workflows_django.protocol.outcomes import Answer, Report
 from ezgh_workflows_django.protocol.states import LeaseStatus
 from ezgh_workflows_django.worker.transports.direct import DirectTransport
 

@@ -53,6 +53,24 @@ def gil_body(folder: str) -> int:
     return os.getpid()
 
 
+def spinning_body(folder: str) -> int:
+    """Then computes in Python alone."""
+    say(folder, "begun")
+    wait_for(folder, "go")
+    until = time.monotonic() + GIL_SECONDS
+    while time.monotonic() < until:
+        continue
+    return os.getpid()
+
+
+async def blocking_body(folder: str) -> int:
+    """Then blocks the event loop that all async bodies share."""
+    say(folder, "begun")
+    wait_for(folder, "go")
+    time.sleep(GIL_SECONDS)  # noqa: ASYNC251 - just what nobody should do
+    return os.getpid()
+
+
 def deadly_body(folder: str) -> None:
     """Takes its process with it."""
     say(folder, "begun")
@@ -113,9 +131,11 @@ def cancellable_body(ctx: Context, folder: str) -> None:
     say(folder, f"stopped-{ctx.cancelled.why}")
 
 
-def stubborn_body(folder: str) -> None:
-    """Ignores its timeout, and everything else."""
-    say(folder, "begun")
+def stubborn_body(ctx: Context, folder: str) -> None:
+    """Has used something, and ignores its timeout and everything else."""
+    ctx.set_usage(calls=3)
+    with ctx.span("call"):
+        say(folder, "begun")
     threading.Event().wait()
 
 
@@ -203,6 +223,8 @@ def alone_body(given: dict[str, str]) -> None:
 gated = Workflow("gated", steps=[Step("only", run=gated_body)])
 quick = Workflow("quick", steps=[Step("only", run=quick_body, retry=Retry(max_attempts=10, initial=timedelta(milliseconds=100)))])
 gil = Workflow("gil", steps=[Step("only", run=gil_body)])
+spinning = Workflow("spinning", steps=[Step("only", run=spinning_body)])
+blocking = Workflow("blocking", steps=[Step("only", run=blocking_body)])
 deadly = Workflow("deadly", steps=[Step("only", run=deadly_body)])
 leaving = Workflow("leaving", steps=[Step("only", run=exits)])
 cancellable = Workflow("cancellable", steps=[Step("only", run=cancellable_body)])
