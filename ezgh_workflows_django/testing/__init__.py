@@ -12,14 +12,16 @@ if TYPE_CHECKING:
     from .expectations import assert_journal, run_body
     from .lab import Lab, LabBlocked
     from .replays import assert_replays, record
+    from .scripted import ScriptedTransport, lease_of
     from .turns import BodyStuck
 
-__all__ = ["BodyStuck", "Lab", "LabBlocked", "assert_journal", "assert_replays", "record", "run_body"]
+__all__ = ["BodyStuck", "Lab", "LabBlocked", "ScriptedTransport", "assert_journal", "assert_replays", "lease_of", "record", "run_body"]
 
 _MODULES = {
     "expectations": ("assert_journal", "run_body"),
     "lab": ("Lab", "LabBlocked"),
     "replays": ("assert_replays", "record"),
+    "scripted": ("ScriptedTransport", "lease_of"),
     "turns": ("BodyStuck",),
 }
 _HOMES = {name: module for module, exported in _MODULES.items() for name in exported}

@@ -15,7 +15,8 @@ from ..definitions.graph import Step
 from ..definitions.starts import MISSING
 from ..engine.handles import RunHandle
 from ..protocol import codec
-from ..protocol.messages import Failure, Lease
+from ..protocol.failures import Failure
+from ..protocol.messages import Lease
 from ..worker.cancellation import Cancelled
 from ..worker.context import Context, with_step_info
 from ..worker.suspension import Suspended
@@ -54,8 +55,8 @@ def run_body(
 
     `step` is one of a workflow (`order.step("ship")`) or a function. Without `input` it is run as in a run without payload. The other arguments
     are what the context shows; `cancelled` may have fired. What the body raises is raised. A coroutine's ORM calls meet the test's connection.
-    Inner steps run, once and without retries, and are stored nowhere. A body that parks (a sleep, a wait, children) raises `AssertionError`:
-    that takes a `Lab`.
+    Inner steps run, once and without retries (a `def`'s without timeouts), and are stored nowhere. A body that parks (a sleep, a wait, children) raises
+    `AssertionError`: that takes a `Lab`.
     """
     function, name, parents = _taken_apart(step)
     where = f"{workflow}/{name}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import overload
+from concurrent.futures import Future
+from typing import Any, overload
 
 from asgiref.sync import sync_to_async
 from django.db import transaction
@@ -13,7 +14,8 @@ from django.utils import timezone
 from ..engine import atomically, checkpoints, children
 from ..engine.transactions import database
 from ..errors import NotAvailable
-from ..protocol.messages import Answer, Children, Record, Report, Started, Stored
+from ..protocol.durable import Children, Record, Started, Stored
+from ..protocol.outcomes import Answer, Report
 
 
 class _HereKeeper:
@@ -36,6 +38,9 @@ class _HereKeeper:
         task = asyncio.ensure_future(sync_to_async(call)(), loop=loop)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def leave(self, running: Future[Any]) -> None:
+        """Nothing to do: no thread was lent."""
 
 
 class LabKeeper(_HereKeeper):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +19,8 @@ from ..models import JournalEntry, Tick
 from . import due
 from .lab_worker import LabWorker, Line
 from .replays import broken_replays
+
+logger = logging.getLogger("ezgh_workflows.testing")
 
 START = datetime(2024, 1, 1, 9, 0, tzinfo=UTC)
 """A Monday morning: where a lab's clock stands unless told otherwise."""
@@ -164,8 +167,13 @@ class Lab:
             return False
         callbacks = connection.run_on_commit[self._callbacks_before :]
         del connection.run_on_commit[self._callbacks_before :]
-        for _, callback, _ in callbacks:
-            callback()
+        for _, callback, is_robust in callbacks:
+            try:
+                callback()
+            except Exception:
+                if not is_robust:
+                    raise
+                logger.exception("%r, which waited for a commit, failed: as after a commit, what waits behind it comes all the same", callback)
         return bool(callbacks)
 
     def _next_moment(self) -> datetime | None:

@@ -14,7 +14,8 @@ from ..definitions.graph import Workflow
 from ..engine import leases, outcomes, progress, workers
 from ..engine.transactions import database
 from ..models import Lease as LeaseRow
-from ..protocol.messages import Answer, Beat, ClaimRequest, Extension, Lease, Outcome, Registration, Report
+from ..protocol.messages import Beat, ClaimRequest, Extension, Lease, Registration
+from ..protocol.outcomes import Answer, Outcome, Report
 from ..protocol.states import FailureClass, Refusal
 from ..worker.cancellation import Why
 from ..worker.executor import unservable

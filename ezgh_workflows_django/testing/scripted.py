@@ -12,23 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, overload
 
 from ..definitions.graph import Workflow
-from ..protocol.messages import (
-    Answer,
-    Beat,
-    Children,
-    Claimed,
-    ClaimRequest,
-    Extension,
-    Lease,
-    Outcome,
-    Record,
-    Refused,
-    Registered,
-    Registration,
-    Report,
-    Started,
-    Stored,
-)
+from ..protocol.durable import Children, Record, Started, Stored
+from ..protocol.failures import Refused
+from ..protocol.messages import Beat, Claimed, ClaimRequest, Extension, Lease, Registered, Registration
+from ..protocol.outcomes import Answer, Outcome, Report
 from ..protocol.states import LeaseStatus, RunStatus, StepStatus
 from .scripted_checkpoints import ScriptedCheckpoints
 
@@ -112,7 +99,7 @@ class ScriptedTransport:
         """What the calls of that name were given, in order."""
         return [made.argument for made in list(self.calls) if made.name == call]
 
-    def wait_until(self, holds: Callable[[], bool], timeout: float = 5.0) -> None:
+    def wait_until(self, holds: Callable[[], bool], timeout: float = 60.0) -> None:
         """Block until `holds()`, looked at after each call of the worker. Raises `TimeoutError` after `timeout` seconds."""
         with self._changed:
             if not self._changed.wait_for(holds, timeout):

@@ -9,7 +9,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from ..definitions.wire import read_retry
-from ..protocol.messages import Checkpoint, Children, Failure, Lease, Outcome, Record, Started, Stored
+from ..protocol.durable import Checkpoint, Children, Record, Started, Stored
+from ..protocol.failures import Failure
+from ..protocol.messages import Lease
+from ..protocol.outcomes import Outcome
 from ..protocol.states import CheckpointKind, RunStatus, WaitKind
 
 BEGIN: Final = datetime(2024, 1, 1, 9, tzinfo=UTC)
@@ -32,6 +35,7 @@ class ScriptedCheckpoints:
     def __init__(self, stored: Sequence[Checkpoint] = ()) -> None:
         self.rows = {row.name: row for row in stored}
         self.children: dict[str, list[Child]] = {}
+        self.noted: dict[str, None] = {}
         self.now = BEGIN
         self._lock = threading.RLock()
 
@@ -61,6 +65,7 @@ class ScriptedCheckpoints:
     def park(self, outcome: Outcome) -> None:
         """Open what a pass parks on and what is not there yet."""
         with self._lock:
+            self.noted |= dict.fromkeys(outcome.noted)
             for wait in outcome.waits:
                 if wait.kind in _KINDS:
                     self.rows.setdefault(wait.name, Checkpoint(name=wait.name, pos=wait.pos or 0, kind=_KINDS[wait.kind], is_open=True))
@@ -83,7 +88,8 @@ class ScriptedCheckpoints:
         with self._lock:
             self.now += timedelta(days=1)
             rows = sorted(self.rows.values(), key=lambda row: row.pos)
-            return replace(lease, token=lease.token + 1, checkpoints=tuple(rows), expires_at=self.now + timedelta(milliseconds=lease.expires_in_ms))
+            expires_at = self.now + timedelta(milliseconds=lease.expires_in_ms)
+            return replace(lease, token=lease.token + 1, checkpoints=tuple(rows), noted=tuple(self.noted), expires_at=expires_at)
 
     def _met(self, row: Checkpoint, **result: Any) -> Checkpoint:
         self.now += timedelta(seconds=1)

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 
 from asgiref.sync import async_to_sync
+from django.conf import settings
 from django.db import connections
 from django.utils import timezone, translation
 
-from ..protocol.messages import Answer, Lease, Outcome
+from ..protocol.messages import Lease
+from ..protocol.outcomes import Answer, Outcome
 from ..worker.cancellation import Cancelled
 from ..worker.context import Context
 from ..worker.executor import Execution
+from ..worker.manner import Overran
 from ..worker.serving import Holding
 from ..worker.suspension import Unwound
 from .keeper import LabKeeper
@@ -37,6 +42,14 @@ class Abandoned(Unwound):
     """Unwinds a body whose lab is over; no `except Exception` holds it."""
 
 
+class Late(BaseException):
+    """Unwinds an inner step's function whose time is up: a worker leaves it behind in its thread, and a lab has one at work at a time."""
+
+
+_ends_at: ContextVar[datetime | None] = ContextVar("ezgh_workflows_inner_step_ends_at", default=None)
+"""When the time of the inner step's function that runs here is up, by the lab's clock."""
+
+
 class LabCancelled(Cancelled):
     """A body's `ctx.cancelled`: waiting on it gives the turn back, and lasts until the lab's clock has moved or it fires."""
 
@@ -47,10 +60,32 @@ class LabCancelled(Cancelled):
 
     def wait(self, timeout: float | None = None) -> bool:
         """As `Cancelled.wait`; `timeout` is seconds of the lab's clock."""
-        until = None if timeout is None else self._now() + timedelta(seconds=max(0.0, min(timeout, LONGEST_WAIT.total_seconds())))
+        wanted = None if timeout is None else self._now() + timedelta(seconds=max(0.0, min(timeout, LONGEST_WAIT.total_seconds())))
+        ends_at = _ends_at.get()
+        until = min((moment for moment in (wanted, ends_at) if moment is not None), default=None)
         while not self.is_set() and (until is None or self._now() < until):
             self._turn.give_back(until)
+        if not self.is_set() and ends_at is not None and ends_at <= self._now():
+            raise Late
         return self.is_set()
+
+    @contextmanager
+    def limited(self, seconds: float | None) -> Iterator[None]:
+        """Around an inner step's function: whatever it came to after that many seconds, by the lab's clock or a real one, raises `Overran`."""
+        if seconds is None:
+            yield
+            return
+        ends_at, really_ends_at = self._now() + timedelta(seconds=seconds), time.monotonic() + seconds
+        entered = _ends_at.set(ends_at)
+        try:
+            yield
+        except (Exception, Late):
+            if self._now() < ends_at and time.monotonic() < really_ends_at:
+                raise
+        finally:
+            _ends_at.reset(entered)
+        if self._now() >= ends_at or time.monotonic() >= really_ends_at:
+            raise Overran
 
 
 class Turn:
@@ -161,5 +196,5 @@ class Turn:
 @contextmanager
 def _as_configured() -> Iterator[None]:
     """Language and time zone as a worker's bodies find them."""
-    with translation.override(None), timezone.override(None):
+    with translation.override(settings.LANGUAGE_CODE), timezone.override(None):
         yield

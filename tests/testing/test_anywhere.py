@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from django.contrib.auth import get_user_model
+from django.db import connections, transaction
 from django.test import TestCase, TransactionTestCase
 
+from ezgh_workflows_django.models import Run
 from ezgh_workflows_django.testing import Lab
 from ezgh_workflows_django.testing.pytest_plugin import workflows_lab  # noqa: F401 - the fixture, where the plugin is not installed
 
@@ -17,6 +20,21 @@ class InATestCase(TestCase):
 
     def test_nothing_of_another_test_is_there(self) -> None:
         story.tell()
+
+    def test_the_callers_connection_and_transaction_outlive_bodies_that_run_within(self) -> None:
+        """B77."""
+        connection = connections["default"]
+        connection.ensure_connection()
+        used = connection.connection
+        with transaction.atomic():
+            get_user_model().objects.create(username="ann")
+            story.tell()
+            assert connection.connection is used
+            assert get_user_model().objects.filter(username="ann").exists()
+            transaction.set_rollback(True)
+        assert connection.connection is used
+        assert not get_user_model().objects.exists()
+        assert not Run.objects.exists()
 
 
 class InATransactionTestCase(TransactionTestCase):

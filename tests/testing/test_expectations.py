@@ -12,7 +12,7 @@ from django.contrib.auth.models import Group
 
 from ezgh_workflows_django import Context, Permanent, Step, step_info
 from ezgh_workflows_django.errors import InvalidPayload
-from ezgh_workflows_django.protocol.messages import Failure
+from ezgh_workflows_django.protocol.failures import Failure
 from ezgh_workflows_django.testing import Lab, assert_journal, run_body
 from ezgh_workflows_django.worker.cancellation import Cancelled, Why
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -341,3 +342,75 @@ def test_one_body_alone_runs_its_inner_steps_and_says_what_it_parks_on(function:
         run_body(function.steps[0], {"id": "A-1", "items": ["tea"]}, workflow=function.name)
     assert done == ["reserve tea", "charge A-1"]
     assert run_body(bill.steps[0], 3) == 6
+
+
+def test_an_inner_steps_time_is_up_by_the_labs_clock() -> None:
+    def works(ctx: Context) -> str:
+        try:
+            ctx.cancelled.wait(60)
+        except Exception:  # noqa: BLE001 - what the test is about
+            done.append("held up")
+        done.append("went on")
+        return "late"
+
+    def timely(ctx: Context) -> str:
+        ctx.cancelled.wait(20)
+        return "in time"
+
+    @workflow("bounded")
+    def bounded(ctx: Context) -> Any:
+        return [ctx.step("timely", timely, ctx, timeout=30), ctx.step("late", works, ctx, timeout=30)]
+
+    @workflow("bounded_async")
+    async def bounded_async(ctx: Context) -> Any:
+        return [await ctx.step("timely", timely, ctx, timeout=30), await ctx.step("late", works, ctx, timeout=30)]
+
+    with Lab(workflows=[bounded, bounded_async]) as lab:
+        runs = [bounded.start(), bounded_async.start()]
+        lab.run_until_blocked()
+        lab.advance(seconds=49)
+        assert [run.phase for run in runs] == ["running", "running"]
+        lab.advance(seconds=1)
+        assert [(run.failure.class_, run.failure.message) for run in runs] == [("timeout", "step late: it timed out after 30s")] * 2
+        assert [checkpoint.output for checkpoint in Checkpoint.objects.filter(name="timely")] == ['"in time"'] * 2
+        assert done == []
+        assert lab.invariants() == []
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_an_inner_steps_time_is_up_by_a_real_clock_too(*, transactional: bool) -> None:
+    def slow() -> str:
+        Group.objects.create(name="too late")
+        time.sleep(0.05)
+        return "late"
+
+    @workflow("slow")
+    def function(ctx: Context) -> Any:
+        return ctx.step("slow", slow, timeout=0.01, transactional=transactional)
+
+    with Lab(workflows=[function]) as lab:
+        run = function.start()
+        lab.run_until_idle()
+        assert run.failure.class_ == "timeout"
+        assert Group.objects.exists() != transactional
+
+
+def test_only_a_retry_of_its_own_calls_an_inner_step_again_until_the_run_is_retried() -> None:
+    def flaky() -> str:
+        done.append("called")
+        if len(done) < 2:
+            raise RuntimeError("not yet")
+        return "at last"
+
+    @workflow("replaying", retry=Retry(max_attempts=3, initial=1, jitter=0))
+    def replaying(ctx: Context) -> Any:
+        return ctx.step("flaky", flaky)
+
+    with Lab(workflows=[replaying]) as lab:
+        run = replaying.start()
+        lab.run_until_idle()
+        lab.advance(minutes=1)
+        assert (run.failure.message, run.failure.attempts, done) == ("step flaky: not yet", 3, ["called"])
+        run.retry()
+        lab.run_until_idle()
+        assert (run.result(), done) == ("at last", ["called"] * 2)

@@ -145,8 +145,47 @@ def test_the_command_replays_what_is_stored_and_its_exit_code_tells(parked: RunH
     out = StringIO()
     call_command("workflows_replay", "--since", "2024-01-02T00:00Z", stdout=out)
     assert out.getvalue().startswith("0 journals")
+    with pytest.raises(CommandError, match="--workflow shiping: neither this code nor the database has a workflow of that name"):
+        call_command("workflows_replay", "--workflow", "shiping")
     with pytest.raises(CommandError, match="--since yesterday"):
         call_command("workflows_replay", "--since", "yesterday")
+
+
+def test_a_run_in_flight_is_replayed_however_many_newer_ones_are_over() -> None:
+    """What is asleep for a month is what a deploy would break: it comes before all that has ended, and what was left out is said."""
+    with Lab(workflows=[function(*BEFORE)]) as lab:
+        asleep = function(*BEFORE).start()
+        lab.run_until_idle()
+        for _ in range(3):
+            over = function(*BEFORE).start()
+            lab.run_until_idle()
+            over.signal("go")
+            lab.run_until_idle()
+        registry.swap()
+        registry.add(function("step:bill"))
+        out = StringIO()
+        with pytest.raises(CommandError) as broken:
+            call_command("workflows_replay", "--limit", "1", stdout=out)
+        assert f"run {asleep.id}, shipping/shipping: expected step `reserve` at 1" in out.getvalue()
+        assert str(broken.value) == "1 journals replayed, 1 would break; cut at --limit 1: 3 more, of runs that are over, were not looked at"
+        with pytest.raises(CommandError, match=r"^3 journals replayed, 3 would break; cut at --limit 3: 1 more, of runs that are over, were not looked at$"):
+            call_command("workflows_replay", "--limit", "3", stdout=out)
+        with pytest.raises(CommandError, match=r"^4 journals replayed, 4 would break$"):
+            call_command("workflows_replay", "--limit", "4", stdout=out)
+
+
+def test_a_cut_among_runs_in_flight_is_said_as_such(parked: RunHandle) -> None:
+    function(*BEFORE).start()
+    Lab._open.run_until_idle()  # type: ignore[union-attr]  # the fixture's
+    out = StringIO()
+    call_command("workflows_replay", "--limit", "1", stdout=out)
+    assert out.getvalue().strip() == "1 journals replayed, 0 would break; cut at --limit 1: 1 more, 1 of them of runs in flight, were not looked at"
+
+
+@pytest.mark.parametrize("limit", ["0", "-1"])
+def test_a_limit_that_is_none_is_refused(db: None, limit: str) -> None:
+    with pytest.raises(CommandError, match=f"--limit {limit}: a whole number from 1 on is needed"):
+        call_command("workflows_replay", "--limit", limit)
 
 
 def test_journals_of_a_revision_this_code_does_not_have_are_passed_over(parked: RunHandle) -> None:
