@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from django.apps import AppConfig, apps
+from django.apps import AppConfig
 from django.db.models.signals import post_migrate
-from django.utils.module_loading import module_has_submodule
 
 from .errors import InvalidWorkflow
 
@@ -26,7 +24,7 @@ class EzghWorkflowsConfig(AppConfig):
 
     def ready(self) -> None:
         """Fill the seam, collect every installed app's `workflows` module, register the checks."""
-        from . import checks  # noqa: F401 - registers itself
+        from . import checks, code_checks  # noqa: F401 - register themselves
         from .contrib import telemetry
         from .contrib.tasks import wiring as tasks
         from .definitions import seam
@@ -42,11 +40,13 @@ class EzghWorkflowsConfig(AppConfig):
 def collect_workflows() -> None:
     """Import the `workflows` module of every installed app that has one, and register what is bound there.
 
-    Raises `InvalidWorkflow`, with every fault of a module, where two different workflows have one name and revision.
+    Raises `InvalidWorkflow`, with every fault of a module, where two different workflows have one name and revision; `ImproperlyConfigured`
+    where a module calls `sys.exit`.
     """
-    for config in apps.get_app_configs():
-        if config.module is not None and module_has_submodule(config.module, MODULE):
-            _collect(import_module(f"{config.name}.{MODULE}"))
+    from .engine import discovery
+
+    for module in discovery.modules(MODULE):
+        _collect(module)
 
 
 def _collect(module: ModuleType) -> None:

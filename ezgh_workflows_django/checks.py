@@ -22,9 +22,13 @@ from django.db import DEFAULT_DB_ALIAS, connections, router
 from django.urls import NoReverseMatch, reverse
 from django.utils.module_loading import import_string
 
-from .conf import BY_NAME, DICT, SETTINGS, Kind, Setting, app_settings, given
+from .conf import BY_NAME, DICT, LONGEST, SETTINGS, Kind, Setting, app_settings, given
+from .engine.apps import APP_NAME, name_fault
 
 TAG: Final = "ezgh_workflows"
+WORKER_TAG: Final = "ezgh_workflows_worker"
+"""Of the checks that a worker makes as it starts: all but those of what serves the API, which it never imports."""
+
 COMMAND: Final = "runworker"
 ISOLATION: Final = "read committed"
 
@@ -41,7 +45,7 @@ SQLITE_LINES: Final = (
 )
 
 
-@register(TAG)
+@register(TAG, WORKER_TAG)
 def is_a_dict(**_: Any) -> list[CheckMessage]:
     """E009: the setting itself is no dict."""
     value = getattr(settings, DICT, {})
@@ -50,19 +54,19 @@ def is_a_dict(**_: Any) -> list[CheckMessage]:
     return [Error(f"{DICT} is {_cut(value)}, but must be a dict.", hint=f"{DICT} = {{}} takes every default.", id="ezgh_workflows.E009")]
 
 
-@register(TAG)
+@register(TAG, WORKER_TAG)
 def unknown_keys(**_: Any) -> list[CheckMessage]:
     """E001: a key that is no setting."""
     return [Error(f"{DICT} has no setting {key!r}.", hint=_nearest(key), id="ezgh_workflows.E001") for key in given() if key not in BY_NAME]
 
 
-@register(TAG)
+@register(TAG, WORKER_TAG)
 def bad_values(**_: Any) -> list[CheckMessage]:
     """E002: a value of another type than the setting's. E003: one below the least."""
     return [fault for setting, value in _known() if (fault := _fault(setting, value)) is not None]
 
 
-@register(TAG)
+@register(TAG, WORKER_TAG)
 def heartbeat_outlasts_lease(**_: Any) -> list[CheckMessage]:
     """E004: a lease would end between two heartbeats."""
     if any(_fault(setting, value) for setting, value in _known() if setting.name in ("HEARTBEAT", "LEASE_TTL")):
@@ -73,7 +77,7 @@ def heartbeat_outlasts_lease(**_: Any) -> list[CheckMessage]:
     return [Error(f"{told}: every lease would end between two heartbeats.", hint="Two thirds of LEASE_TTL is usual.", id="ezgh_workflows.E004")]
 
 
-@register(TAG)
+@register(TAG, WORKER_TAG)
 def naive_datetimes(**_: Any) -> list[CheckMessage]:
     """E005: without time zones a stored moment means nothing."""
     if settings.USE_TZ:
@@ -81,7 +85,7 @@ def naive_datetimes(**_: Any) -> list[CheckMessage]:
     return [Error("USE_TZ is off: leases and timers need moments with a time zone.", hint="Set USE_TZ = True.", id="ezgh_workflows.E005")]
 
 
-@register(TAG)
+@register(TAG, WORKER_TAG)
 def missing_database(**_: Any) -> list[CheckMessage]:
     """E006: `DATABASE` names no database."""
     alias = app_settings.DATABASE
@@ -91,7 +95,7 @@ def missing_database(**_: Any) -> list[CheckMessage]:
     return [Error(f"{DICT}['DATABASE'] is {alias!r}, but DATABASES has only {known}.", hint="Name one of these.", id="ezgh_workflows.E006")]
 
 
-@register(TAG)
+@register(TAG, WORKER_TAG)
 def database_without_router(**_: Any) -> list[CheckMessage]:
     """W004: the workflows are in a database of their own, and no router makes their tables there alone."""
     alias = app_settings.DATABASE
@@ -105,7 +109,7 @@ def database_without_router(**_: Any) -> list[CheckMessage]:
     return [Warning(told, hint=hint, id="ezgh_workflows.W004")]
 
 
-@register(TAG)
+@register(TAG, WORKER_TAG)
 def starts_after_the_commit(**_: Any) -> list[CheckMessage]:
     """I001: a start inside a transaction of the default database is sent after its commit, because the workflows are elsewhere."""
     alias = app_settings.DATABASE
@@ -119,7 +123,7 @@ def starts_after_the_commit(**_: Any) -> list[CheckMessage]:
     return [Info(told, hint=hint, id="ezgh_workflows.I001")]
 
 
-@register(TAG)
+@register(TAG, WORKER_TAG)
 def configured_isolation_level(**_: Any) -> list[CheckMessage]:
     """E007: settings that ask for another isolation level than READ COMMITTED."""
     return _isolation_faults(_configured_level(database)) if (database := _database()) is not None else []
@@ -134,7 +138,7 @@ def asked_isolation_level(databases: Sequence[str] | None = None, **_: Any) -> l
     return _isolation_faults(_asked_level(connections[alias]))
 
 
-@register(TAG)
+@register(TAG, WORKER_TAG)
 def slow_sqlite(**_: Any) -> list[CheckMessage]:
     """W002: a SQLite file on which writers get "database is locked"."""
     database = _database()
@@ -154,18 +158,20 @@ def slow_sqlite(**_: Any) -> list[CheckMessage]:
 def bare_asgi_application(**_: Any) -> list[CheckMessage]:
     """W003: the ASGI application that the settings name is not `bounded`."""
     path = getattr(settings, "ASGI_APPLICATION", None)
+    if not path or not _serves_api():
+        return []
     try:
-        application = import_string(path) if path else None
-    except ImportError:
-        return []  # whoever serves it says so
-    if application is None or getattr(application, "is_bounded", False) or not _serves_api():
+        application = import_string(path)
+    except Exception:  # noqa: BLE001 - the project's own code may need what only its server has, and whoever serves it says so
+        return []
+    if getattr(application, "is_bounded", False):
         return []
     told = f"{path} is not `bounded`: large requests are read before they are refused, and what is held ends slowly when the server does."
     hint = "In asgi.py, last: from ezgh_workflows_django.api.asgi import bounded; application = bounded(application)"
     return [Warning(told, hint=hint, id="ezgh_workflows.W003")]
 
 
-@register(TAG)
+@register(TAG, WORKER_TAG)
 def taken_command(**_: Any) -> list[CheckMessage]:
     """W001: another installed app has a `runworker` too, and the first app in INSTALLED_APPS wins."""
     others = [config.name for config in apps.get_app_configs() if config.label != TAG and _has_command(config)]
@@ -212,6 +218,7 @@ def _is_duration(value: Any) -> bool:
 _KINDS: Final[Mapping[Kind, tuple[str, Callable[[Any], bool]]]] = {
     "text": ("a text that is not empty", _is_text),
     "optional text": ("a text that is not empty, or None", lambda value: value is None or _is_text(value)),
+    "app": (f"an app's name: {APP_NAME}", lambda value: name_fault(value) is None),
     "duration": ("a timedelta or a number of seconds", _is_duration),
     "count": ("a whole number", _is_count),
     "bytes": ("a whole number of bytes", _is_count),
@@ -229,6 +236,9 @@ def _fault(setting: Setting, value: Any) -> CheckMessage | None:
     size = value.total_seconds() if isinstance(value, timedelta) else value
     if setting.kind in ("duration", "count", "bytes") and size < setting.least:
         told = f"{DICT}['{setting.name}'] is {_shown(value)}, but must be at least {setting.least:g}{_unit(setting)}."
+        return Error(told, hint=hint, id="ezgh_workflows.E003")
+    if setting.kind == "duration" and size > LONGEST.total_seconds():
+        told = f"{DICT}['{setting.name}'] is {_shown(value)}, but must be at most {LONGEST.days:,} days."
         return Error(told, hint=hint, id="ezgh_workflows.E003")
     return None
 
@@ -261,7 +271,10 @@ def _configured_level(database: Any) -> str:
     if database.vendor == "postgresql" and level is not None and level != ISOLATION:
         from psycopg import IsolationLevel  # only where the driver is in use
 
-        level = IsolationLevel(level).name
+        try:
+            level = IsolationLevel(level).name
+        except ValueError:
+            level = repr(level)  # none that there is: Django can't connect with it
     return _words(level or ("repeatable read" if database.vendor == "mysql" else ISOLATION))
 
 

@@ -16,12 +16,15 @@ from django.core.signals import setting_changed
 
 DICT: Final = "EZGH_WORKFLOWS"
 
-Kind = Literal["text", "optional text", "duration", "count", "bytes", "switch", "names"]
+Kind = Literal["text", "optional text", "app", "duration", "count", "bytes", "switch", "names"]
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key of the dict. Durations are a timedelta or seconds, and are read as timedeltas. `least` is the least value allowed."""
+    """One key of the dict. Durations are a timedelta or seconds, and are read as timedeltas.
+
+    `least` is the least value allowed, `LONGEST` the longest duration.
+    """
 
     name: str
     kind: Kind
@@ -32,8 +35,11 @@ class Setting:
 
 _SECOND: Final = 1.0
 
+LONGEST: Final = timedelta(days=36_500)
+"""A century is for ever, and any moment of today can be put off by it. Seconds past it are no date at all."""
+
 SETTINGS: Final[tuple[Setting, ...]] = (
-    Setting("DEFAULT_APP", "text", "default", "The app that starts, events and workers use when they name none."),
+    Setting("DEFAULT_APP", "app", "default", "The app that starts, events and workers use when they name none."),
     Setting("DATABASE", "text", "default", "The alias of the database that holds the workflow tables."),
     Setting("LEASE_TTL", "duration", timedelta(seconds=30), "How long a started lease lives without a heartbeat.", _SECOND),
     Setting("RECOVERY_WINDOW", "duration", timedelta(seconds=30), "How long an orphaned lease may come back before it is reclaimed.", _SECOND),
@@ -42,7 +48,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("REQUEST_TIMEOUT", "duration", timedelta(seconds=30), "How long a request may take here; a claim is held at most four fifths of it.", _SECOND),
     Setting("MAX_CLAIM", "count", 100, "The most leases one claim may ask for.", 1),
     Setting("MAX_HELD", "count", 2_000, "The most requests (claims, event streams, waits for a run) that one server process holds open.", 1),
-    Setting("MAX_PAYLOAD_BYTES", "bytes", 1024 * 1024, "The largest payload, output, state or event, as JSON text.", 1024),
+    Setting(
+        "MAX_PAYLOAD_BYTES",
+        "bytes",
+        1024 * 1024,
+        "The largest payload, output, state or event, as JSON text. With MariaDB less than half of its `max_allowed_packet`.",
+        1024,
+    ),
     Setting("MAX_LEASE_BYTES", "bytes", 8 * 1024 * 1024, "The largest answer to a claim; larger parts go by reference.", 1024),
     Setting("MAX_REQUEST_BYTES", "bytes", 16 * 1024 * 1024, "The largest request that is read.", 1024),
     Setting("KEY_RATE", "count", 200, "How many starts and reads one API key may make a second in one server process; 0 for no limit."),

@@ -17,7 +17,7 @@ run_finished = Signal()
 """A run is over: also `status`."""
 
 step_failed = Signal()
-"""A step failed for good: also `step`, `failure` (`protocol.messages.Failure`)."""
+"""A step failed for good: also `step`, `failure` (`protocol.failures.Failure`)."""
 
 lease_reclaimed = Signal()
 """A lease was taken back from a worker gone silent: also `step`, `attempt`, `worker`."""

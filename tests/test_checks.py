@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,8 @@ def test_e001_a_key_like_no_other_gets_the_list() -> None:
         ("MAX_PAYLOAD_BYTES", "1 MiB"),
         ("KEEP_TRACEBACKS", 1),
         ("DEFAULT_APP", ""),
+        ("DEFAULT_APP", "My App!"),
+        ("DEFAULT_APP", "a" * 64),
         ("DATABASE", None),
         ("LISTEN_DSN", 5),
         ("REDACT", "password"),
@@ -98,9 +102,11 @@ def test_e002_a_value_of_another_type(name: str, value: Any) -> None:
         ("MAX_CLAIM", 0, "at least 1."),
         ("MAX_RECLAIMS", -1, "at least 0."),
         ("MAX_PAYLOAD_BYTES", 1, "at least 1024 bytes"),
+        ("RETENTION", timedelta.max, "at most 36,500 days"),
+        ("LEASE_TTL", 4e9, "at most 36,500 days"),
     ],
 )
-def test_e003_a_value_below_the_least(name: str, value: Any, told: str) -> None:
+def test_e003_a_value_below_the_least_or_a_span_beyond_every_clock(name: str, value: Any, told: str) -> None:
     with override_settings(EZGH_WORKFLOWS={name: value}):
         assert told in found()["ezgh_workflows.E003"].msg
 
@@ -112,6 +118,7 @@ def test_every_fault_is_told_at_once() -> None:
 
 @pytest.mark.parametrize("heartbeat", [30, 31])
 def test_e004_a_heartbeat_no_shorter_than_the_lease(heartbeat: int) -> None:
+    """B35: with two settings that contradict each other, each body would run again beside itself."""
     with override_settings(EZGH_WORKFLOWS={"HEARTBEAT": heartbeat}):
         assert f"HEARTBEAT ({heartbeat} s) must be shorter than LEASE_TTL (30 s)" in found()["ezgh_workflows.E004"].msg
 
@@ -135,6 +142,7 @@ BAD_OPTIONS: Mapping[str, list[tuple[dict[str, Any], str, str]]] = {
     "postgresql": [
         ({"isolation_level": 3}, "ezgh_workflows.E007", "REPEATABLE READ"),
         ({"isolation_level": 4}, "ezgh_workflows.E007", "SERIALIZABLE"),
+        ({"isolation_level": "bogus"}, "ezgh_workflows.E007", "BOGUS"),
     ],
     "mysql": [
         ({"isolation_level": "repeatable read"}, "ezgh_workflows.E007", "REPEATABLE READ"),
@@ -221,6 +229,19 @@ def test_e008_two_workflows_of_one_name_stop_every_command_naming_both_places(tm
     assert "second.workflows.job" in done.stderr
 
 
+@pytest.mark.parametrize("module", ["workflows", "tasks"])
+def test_a_module_that_ends_the_process_as_it_is_imported_is_named_and_ends_no_command_in_silence(tmp_path: Path, module: str) -> None:
+    (tmp_path / "script").mkdir()
+    (tmp_path / "script" / "__init__.py").touch()
+    (tmp_path / "script" / f"{module}.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "ending.py").write_text("from testproject.settings import *\nINSTALLED_APPS += ['script']\n")
+    tasks = {"default": {"BACKEND": "ezgh_workflows_django.contrib.tasks.WorkflowsBackend"}}
+    env = {"PYTHONPATH": f"{tmp_path}:{ROOT}", "DJANGO_SETTINGS_MODULE": "ending", "TASKS": json.dumps(tasks)}
+    done = subprocess.run([sys.executable, "-m", "django", "check"], env=env, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert f"ImproperlyConfigured: script.{module} called sys.exit(0) while it was imported" in done.stderr
+
+
 @modify_settings(INSTALLED_APPS={"append": "tests.rival"})
 def test_w001_another_app_has_a_runworker() -> None:
     message = found()["ezgh_workflows.W001"]
@@ -265,7 +286,16 @@ def test_e020_a_backend_of_tasks_without_the_app(monkeypatch: pytest.MonkeyPatch
         ({"RETRIES": 3}, "no option 'RETRIES'"),
         ({"RETRY": {"attempts": 3}}, "RETRY has no attempts"),
         ({"RETRY": 3}, "RETRY is int"),
+        ({"RETRY": {5: 1}}, "RETRY has no 5"),
         ({"MODULES": "tasks"}, "MODULES is a list"),
+        ({"MODULES": None}, "MODULES is a list"),
+        ({"MODULES": 5}, "MODULES is a list"),
+        ({"MODULES": ["no.such.module"]}, "MODULES: there is no module 'no.such.module'"),
+        ({"TIMEOUT": "x"}, "timeout: 'x' is no duration"),
+        ({"TIMEOUT": -5}, "timeout: -5 is out of range"),
+        ({"DELIVERY": "never"}, "delivery: 'never' is none of"),
+        ({"RETRY": {"max_attempts": 0}}, "retry: max_attempts: 0"),
+        ({"RETRY": {"max_attempts": "x"}}, "retry: max_attempts: 'x'"),
     ],
 )
 def test_e021_a_backend_of_tasks_with_bad_options(options: dict[str, Any], text: str) -> None:
@@ -290,7 +320,7 @@ def test_w003_an_asgi_application_without_the_line() -> None:
     assert "import bounded" in (message.hint or "")
 
 
-@pytest.mark.parametrize("path", [None, "nowhere.application", "testproject.asgi.application"])
+@pytest.mark.parametrize("path", [None, "nowhere.application", "testproject.asgi.application", "tests.process.workers.only_there.application"])
 def test_w003_says_nothing_of_a_project_without_one_or_with_the_line(path: str | None) -> None:
     with override_settings(ASGI_APPLICATION=path):
         assert found() == {}

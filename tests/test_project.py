@@ -195,7 +195,7 @@ def ids_in(text: str) -> set[str]:
     return set(re.findall(r'"(ezgh_workflows\.[EWI]\d{3})"', text))
 
 
-CHECKS = set[str]().union(*(ids_in((PACKAGE / file).read_text()) for file in ("checks.py", "apps.py", "contrib/tasks/backend.py")))
+CHECKS = set[str]().union(*(ids_in((PACKAGE / file).read_text()) for file in ("checks.py", "code_checks.py", "apps.py", "contrib/tasks/backend.py")))
 
 
 def test_the_page_of_checks_has_each_check_and_no_other() -> None:
@@ -205,4 +205,5 @@ def test_the_page_of_checks_has_each_check_and_no_other() -> None:
 @pytest.mark.parametrize("check", sorted(CHECKS))
 def test_a_check_is_tested(check: str) -> None:
     number = check.rpartition(".")[2].lower()
-    assert re.search(rf"^def test_(\w+_)?{number}_", (ROOT / "tests" / "test_checks.py").read_text(), re.MULTILINE)
+    tests = "\n".join((ROOT / "tests" / file).read_text() for file in ("test_checks.py", "test_code_checks.py"))
+    assert re.search(rf"^def test_(\w+_)?{number}_", tests, re.MULTILINE)

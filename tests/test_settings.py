@@ -36,6 +36,7 @@ SPECIFIED = {
 
 TYPES = {
     "text": "str",
+    "app": "str",
     "optional text": "str | None",
     "duration": "timedelta",
     "count": "int",

@@ -14,15 +14,17 @@ from django.core.management.base import CommandError, OutputWrapper
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FILE: Final = "demo.sqlite3"
+"""In the project's folder, and ignored by git: it stays, to be looked at in the admin."""
+
 TIMES: Final = {"LEASE_TTL": 4, "RECOVERY_WINDOW": 4, "HEARTBEAT": 1}
 """Seconds: so short that a lost worker is noticed while one looks on."""
 
 
-def run(stdout: OutputWrapper | TextIO) -> None:
-    """Import, and show how it goes. Raises `CommandError` where the totals do not add up."""
-    for leftover in ROOT.glob(f"{FILE}*"):
+def run(stdout: OutputWrapper | TextIO, file: str = FILE) -> None:
+    """Import, and show how it goes. What another demo left in that file goes. Raises `CommandError` where the totals do not add up."""
+    for leftover in (ROOT / file).parent.glob(f"{Path(file).name}*"):
         leftover.unlink()
-    with subprocess.Popen([sys.executable, "manage.py", "rehearse_import"], cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True) as program:
+    with subprocess.Popen([sys.executable, "manage.py", "rehearse_import"], cwd=ROOT, env=environment(file), stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
         for line in program.stdout:
             stdout.write(line)
@@ -31,10 +33,10 @@ def run(stdout: OutputWrapper | TextIO) -> None:
         raise CommandError(f"the import did not add up: it ended with code {program.returncode}")
 
 
-def environment() -> Mapping[str, str]:
+def environment(file: str) -> Mapping[str, str]:
     """That of the import and, through it, of its workers."""
     own = {
-        "DATABASE_URL": f"sqlite:///{FILE}",
+        "DATABASE_URL": f"sqlite:///{file}",
         "WORKFLOWS": json.dumps(TIMES),
         "DJANGO_SETTINGS_MODULE": "testproject.settings",
         "DEBUG": "false",

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -17,10 +18,14 @@ class Command(BaseCommand):
     help = "Show the four examples, then import 1,000 orders with two workers, killing one half-way."
     requires_system_checks: list[str] = []
 
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Where the import is kept."""
+        parser.add_argument("--file", default=shop.FILE, metavar="PATH", help=f"the SQLite file of the import, which stays ({shop.FILE})")
+
     def handle(self, *args: Any, **options: Any) -> None:
         """Raises `CommandError` where either half does not end as it should."""
         self._show_examples()
-        shop.run(self.stdout)
+        shop.run(self.stdout, options["file"])
 
     def _show_examples(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
