@@ -51,6 +51,7 @@ export interface Registered {
   recovery_ms: number;
   heartbeat_ms: number;
   max_wait_ms: number;
+  max_claim: number;
   definitions: { name: string; version: string }[];
 }
 

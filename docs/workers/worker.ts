@@ -129,7 +129,7 @@ export class Worker {
   async #claim(session: Registered, room: number): Promise<Answer> {
     const serves = this.#options.workflows.map(({ definition: { name, revision } }) => ({ name, revision }));
     const wait_ms = Math.min(MAX_WAIT_MS, session.max_wait_ms);
-    const claim: Claim = { worker_id: session.worker_id, claim_id: String(++this.#claims), max: room, wait_ms, serves };
+    const claim: Claim = { worker_id: session.worker_id, claim_id: String(++this.#claims), max: Math.min(room, session.max_claim), wait_ms, serves };
     const answer = await this.#server.insist("steps/claim", claim, this.#stopping.signal, wait_ms + PATIENCE_MS, LONGEST_REST_MS);
     return answer ?? this.#server.once("steps/claim", { ...claim, wait_ms: 0, serves: [] }, this.#ending.signal, SEND_GRACE_MS);
   }
